@@ -1,0 +1,61 @@
+# One menu. Every target sets up what it needs; on a fresh machine `make demo` and `make test` are enough.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-quick test-spark test-spark-4.1 check lint types examples bench lock clean
+
+help:            ## this list
+	@grep -hE '^[a-z][a-z0-9.-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+setup: $(READY)  ## virtual environment, locked dependencies, and a Java where there is none
+
+$(READY): requirements.lock pyproject.toml scripts/ensure_java.sh
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --no-deps --editable .
+	scripts/ensure_java.sh $(BIN)
+	touch $@
+
+demo: setup      ## the main job: a dataflow under control, about two minutes, with a summary at the end
+	$(BIN)/python examples/demo.py
+
+test: setup      ## all tests, the quick ones first
+	$(BIN)/pytest tests --ignore=tests/spark
+	$(BIN)/pytest tests/spark
+
+test-quick: setup  ## everything that needs no Spark
+	$(BIN)/pytest tests --ignore=tests/spark -m "not slow"
+
+test-spark: setup  ## only the tests on real Spark
+	$(BIN)/pytest tests/spark
+
+test-spark-4.1: setup  ## the Spark tests again, on the oldest supported PySpark
+	test -x $(VENV)-4.1/bin/python || $(PYTHON) -m venv $(VENV)-4.1
+	$(VENV)-4.1/bin/pip install --quiet --require-hashes -r requirements-4.1.lock
+	$(VENV)-4.1/bin/pip install --quiet --no-deps --editable .
+	$(VENV)-4.1/bin/pytest tests/spark
+
+lint: setup      ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup     ## mypy, strict
+	$(BIN)/mypy
+
+examples: setup  ## every example, as CI runs them
+	$(BIN)/pytest tests/test_examples.py
+
+check: lint types test  ## what CI runs
+
+bench: setup     ## all benchmarks, with their tables
+	$(BIN)/penstock bench
+
+lock:            ## resolve dependencies anew (needs uv)
+	uv pip compile -q pyproject.toml --extra dev --generate-hashes --no-emit-index-url --no-header --python-version 3.11 -o requirements.lock
+	echo 'pyspark==4.1.*' | uv pip compile -q pyproject.toml --extra dev --constraints - --generate-hashes --no-emit-index-url --no-header --python-version 3.11 -o requirements-4.1.lock
+
+clean:           ## remove what make made
+	rm -rf $(VENV) $(VENV)-4.1 .pytest_cache .mypy_cache .ruff_cache .hypothesis

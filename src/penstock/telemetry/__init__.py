@@ -1,0 +1,44 @@
+"""What is measured: snapshots, summaries that merge, rates.
+
+`Snapshot` is the whole world as a policy sees it. `Moments`, `Sketch` and `CounterRates` are what it is made of.
+"""
+
+from penstock.telemetry.moments import Moments
+from penstock.telemetry.rates import CounterRates, dispersion, interarrival
+from penstock.telemetry.sketch import Sketch
+from penstock.telemetry.snapshot import (
+    Alternates,
+    Batches,
+    Constraints,
+    MachineClass,
+    Nodes,
+    Operators,
+    OperatorView,
+    Sinks,
+    Snapshot,
+    Sources,
+    Streams,
+    Tasks,
+    Traffic,
+)
+
+__all__ = [
+    "Alternates",
+    "Batches",
+    "Constraints",
+    "CounterRates",
+    "MachineClass",
+    "Moments",
+    "Nodes",
+    "OperatorView",
+    "Operators",
+    "Sinks",
+    "Sketch",
+    "Snapshot",
+    "Sources",
+    "Streams",
+    "Tasks",
+    "Traffic",
+    "dispersion",
+    "interarrival",
+]

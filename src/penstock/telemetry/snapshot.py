@@ -1,0 +1,378 @@
+"""Everything measured in one interval, in columns: the only thing a policy ever sees of the world.
+
+Each part is a table: equally long arrays, a row for a node, a task, a stream... Rows of operators, streams and
+constraints are those of the `Dataflow`; other tables point to them by row number. What was not measured in the
+interval is marked in the table's `known` column; its numbers are then 0 and mean nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.dataflow import Dataflow
+from penstock.telemetry.moments import Moments
+from penstock.telemetry.sketch import Sketch
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Table:
+    """Columns of equal length; `blank` fills those not given with zeros (False, empty text, no observations)."""
+
+    def __post_init__(self) -> None:
+        lengths = {f.name: len(getattr(self, f.name)) for f in fields(self)}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"columns of {type(self).__name__} differ in length: {lengths}")
+
+    def __len__(self) -> int:
+        return len(getattr(self, fields(self)[0].name))
+
+    @classmethod
+    def blank(cls, rows: int, **columns: Any) -> Self:
+        """A table of `rows` rows with the given columns; scalars are repeated."""
+        makers = {
+            "Floats": lambda: np.zeros(rows),
+            "Ints": lambda: np.zeros(rows, np.int64),
+            "Bools": lambda: np.zeros(rows, np.bool_),
+            "Moments": lambda: Moments.empty(rows),
+            "tuple[str, ...]": lambda: ("",) * rows,
+            "tuple[Sketch, ...]": lambda: (Sketch.empty(),) * rows,
+        }
+        dtypes = {"Floats": np.float64, "Ints": np.int64, "Bools": np.bool_}
+        filled: dict[str, Any] = {}
+        for f in fields(cls):
+            kind = str(f.type)
+            given = columns.pop(f.name, None)
+            if given is None:
+                filled[f.name] = makers[kind]()
+            elif kind in dtypes:
+                filled[f.name] = np.broadcast_to(np.asarray(given, dtypes[kind]), (rows,))
+            else:
+                filled[f.name] = given
+        if columns:
+            raise TypeError(f"{cls.__name__} has no column {', '.join(sorted(columns))}")
+        return cls(**filled)
+
+    def with_columns(self, **columns: Any) -> Self:
+        """The same table with some columns replaced."""
+        return replace(self, **columns)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Nodes(Table):
+    """Where tasks run: Spark executors with their hosts, or simulated machines."""
+
+    ids: tuple[str, ...]
+    hosts: tuple[str, ...]
+    """Nodes with the same host share its CPU, network and foreign load."""
+    machines: tuple[str, ...]
+    """Name of the machine class."""
+    cores: Floats
+    speed: Floats
+    """Observed speed of a core relative to the reference core."""
+    own_cpu: Floats
+    """Cores that our tasks on the node kept busy."""
+    foreign_cpu: Floats
+    """Cores of the host that other processes kept busy."""
+    load_average: Floats
+    memory_bytes: Floats
+    memory_used_bytes: Floats
+    bandwidth_bps: Floats
+    """Bytes per second the node's network can carry; 0: unknown."""
+    net_in_bps: Floats
+    net_out_bps: Floats
+    price_per_hour: Floats
+    started_s: Floats
+    paid_until_s: Floats
+    ready: Bools
+    """False while the node is still starting."""
+    draining: Bools
+    known: Bools
+
+    @cached_property
+    def row(self) -> dict[str, int]:
+        """Node id to row."""
+        return {id_: i for i, id_ in enumerate(self.ids)}
+
+    @property
+    def available_cpu(self) -> Floats:
+        """Cores our tasks can have: all cores less what others use."""
+        return np.clip(self.cores - self.foreign_cpu, 0.0, None)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Operators(Table):
+    """One row per operator of the dataflow, in its order."""
+
+    parallelism: Ints
+    alternate: Ints
+    """Index of the active alternate."""
+    elastic: Bools
+    """Whether the runtime can change this operator's parallelism by itself (a Spark stage's cannot)."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Alternates(Table):
+    """What each alternate was seen to do; one row per (operator, alternate), also of those not active."""
+
+    operator: Ints
+    index: Ints
+    service_s: Moments
+    """Core-seconds per record; count 0: never run, believe the declaration."""
+    records_in: Floats
+    records_out: Floats
+    agreement: Floats
+    """Share of sampled records for which it gave what the best alternate gives; only where `known`."""
+    known: Bools
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tasks(Table):
+    """One row per task. Counts are of the interval."""
+
+    operator: Ints
+    index: Ints
+    node: Ints
+    """Row in `nodes`; -1: not placed."""
+    arrived: Floats
+    processed: Floats
+    emitted: Floats
+    shed: Floats
+    queued: Floats
+    """Records waiting at the end of the interval."""
+    bytes_in: Floats
+    bytes_out: Floats
+    busy_s: Floats
+    cpu: Floats
+    """Cores used, averaged over the interval."""
+    service_s: Moments
+    interarrival_s: Moments
+    latency_s: Moments
+    """Task latency as its operator declares it (read-ready or read-write)."""
+    state_bytes: Floats
+    moving: Bools
+    known: Bools
+
+    @cached_property
+    def rows_by_operator(self) -> tuple[Ints, Ints]:
+        """(order, starts): rows sorted by operator and then index, and where each operator begins in them."""
+        order = np.lexsort((self.index, self.operator))
+        count = int(self.operator.max()) + 2 if len(self) else 1
+        return order, np.searchsorted(self.operator[order], np.arange(count))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Streams(Table):
+    """One row per stream of the dataflow, in its order."""
+
+    records: Floats
+    bytes: Floats
+    remote_bytes: Floats
+    """Of `bytes`, those that crossed between nodes."""
+    latency_s: Moments
+    """From emission to consumption (queueing included)."""
+    batch_wait_s: Moments
+    """Of that, the wait in an output batch."""
+    deadline_s: Floats
+    """Longest time a record may wait in an output batch now."""
+    keep: Floats
+    """Share of records that shedding keeps on this stream, 0..1."""
+    known: Bools
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Traffic(Table):
+    """Records and bytes per second between pairs of tasks (rows of `tasks`), where it could be measured."""
+
+    from_task: Ints
+    to_task: Ints
+    records_rps: Floats
+    bytes_bps: Floats
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sources(Table):
+    """One row per source."""
+
+    operator: Ints
+    produced_rps: Floats
+    """Records per second that come into being, read or not."""
+    read_rps: Floats
+    backlog_records: Floats
+    oldest_s: Floats
+    """Age of the oldest record not yet processed, where known."""
+    keep: Floats
+    known: Bools
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sinks(Table):
+    """One row per sink."""
+
+    operator: Ints
+    priority: Ints
+    min_accuracy: Floats
+    records: Floats
+    accuracy: Floats
+    """Share of the application's input that counted for the result, 0..1."""
+    latency_s: Moments
+    """From a record's true source time to the moment its result was there."""
+    sketch: tuple[Sketch, ...]
+    known: Bools
+
+    def quantile_s(self, row: int, q: float) -> float | None:
+        """A percentile of the latency at one sink; None without records."""
+        return self.sketch[row].quantile(q)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Constraints(Table):
+    """One row per constraint of the dataflow, in its order."""
+
+    bound_s: Floats
+    latency_s: Floats
+    """The constrained statistic over the constraint's window; only where `known`."""
+    known: Bools
+
+    @property
+    def held(self) -> Bools:
+        """Where the bound was kept; True where nothing passed and so nothing was late."""
+        return ~self.known | (self.latency_s <= self.bound_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineClass:
+    """A kind of machine that can be had, and its price."""
+
+    name: str
+    cores: int = 1
+    speed: float = 1.0
+    """Speed of a core relative to the reference core."""
+    memory_bytes: float = 4e9
+    bandwidth_bps: float = 125e6
+    price_per_hour: float = 0.0
+    billing_s: float = 3600.0
+    """Billed by started units of this length."""
+    minimum_s: float = 0.0
+    """Shortest time billed."""
+    startup_s: float = 0.0
+    available: int | None = None
+    """How many can be had; None: any number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Batches:
+    """The micro-batches that ended in the interval, where the runtime works in batches; oldest first."""
+
+    id: Ints
+    records: Floats
+    duration_s: Floats
+    fixed_s: Floats
+    """The part that does not depend on the number of records: planning, log, commit."""
+    interval_s: float
+    """Shortest time between two batches now (0: one right after the other)."""
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Snapshot:
+    """The facts of one interval that ends at `time_s`. `seed` is the only chance a policy may use."""
+
+    time_s: float
+    interval_s: float
+    dataflow: Dataflow
+    nodes: Nodes
+    operators: Operators
+    alternates: Alternates
+    tasks: Tasks
+    streams: Streams
+    sources: Sources
+    sinks: Sinks
+    constraints: Constraints
+    traffic: Traffic = field(default_factory=lambda: Traffic.blank(0))
+    classes: tuple[MachineClass, ...] = ()
+    batches: Batches | None = None
+    cost: float = 0.0
+    """Money spent since the start."""
+    seed: int = 0
+    warnings: tuple[str, ...] = ()
+    """What could not be measured, in words."""
+
+    @cached_property
+    def by_operator(self) -> OperatorView:
+        """Sums and merged summaries per operator."""
+        return OperatorView.of(self)
+
+    @cached_property
+    def node_cpu(self) -> Floats:
+        """Cores that tasks use, per node, from the tasks' own figures."""
+        placed = self.tasks.node >= 0
+        return np.bincount(self.tasks.node[placed], self.tasks.cpu[placed], len(self.nodes))
+
+    def task_id(self, row: int) -> str:
+        """`operator[index]` of a task's row."""
+        return f"{self.dataflow.operators[self.tasks.operator[row]].id}[{self.tasks.index[row]}]"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OperatorView(Table):
+    """Per operator, added up over its tasks: what most policies start from."""
+
+    tasks: Floats
+    arrived: Floats
+    processed: Floats
+    emitted: Floats
+    shed: Floats
+    queued: Floats
+    busy_s: Floats
+    cpu: Floats
+    service_s: Moments
+    interarrival_s: Moments
+    """Of one task."""
+    latency_s: Moments
+    arrival_rps: Floats
+    utilisation: Floats
+    """ρ: busy share of the operator's tasks."""
+    selectivity: Floats
+    known: Bools
+    """Whether any task of it was measured."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> OperatorView:
+        """The view of a snapshot; tasks that were not measured count as present but add nothing."""
+        tasks, count = snapshot.tasks, len(snapshot.dataflow.operators)
+        measured = np.where(tasks.known, tasks.operator, -1)
+
+        def total(column: Floats) -> Floats:
+            return np.bincount(tasks.operator, np.where(tasks.known, column, 0.0), count)
+
+        arrived, processed, busy = total(tasks.arrived), total(tasks.processed), total(tasks.busy_s)
+        emitted = total(tasks.emitted)
+        seen = np.bincount(tasks.operator, tasks.known, count)
+        return cls(
+            tasks=np.bincount(tasks.operator, minlength=count).astype(np.float64),
+            arrived=arrived,
+            processed=processed,
+            emitted=emitted,
+            shed=total(tasks.shed),
+            queued=total(tasks.queued),
+            busy_s=busy,
+            cpu=total(tasks.cpu),
+            service_s=tasks.service_s.grouped(measured, count),
+            interarrival_s=tasks.interarrival_s.grouped(measured, count),
+            latency_s=tasks.latency_s.grouped(measured, count),
+            arrival_rps=arrived / snapshot.interval_s,
+            utilisation=busy / np.where(seen > 0, seen * snapshot.interval_s, 1.0),
+            selectivity=np.where(processed > 0, emitted / np.where(processed > 0, processed, 1.0), 1.0),
+            known=seen > 0,
+        )
