@@ -61,7 +61,8 @@ class Runtime(Protocol):
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         """Carry the plan out as far as possible now: one outcome per action, in order, then (with their own
-        actions) those of earlier deferred ones that have since been decided."""
+        actions) those of earlier deferred ones that have since been decided.
+        """
         ...
 
 

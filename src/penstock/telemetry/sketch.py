@@ -93,9 +93,7 @@ class Sketch:
     def share_at_most(self, value: float) -> float | None:
         """Share of values that are `value` or less, within the relative error; None when empty."""
         total = self.bins.sum()
-        return float(self.bins[_MIDDLES <= value].sum() / total) if total else None
-
-
+        return float(self.bins[value >= _MIDDLES].sum() / total) if total else None
 
 
 _MIDDLES = SMALLEST * _GAMMA ** np.arange(_BINS, dtype=np.float64) * 2 / (1 + _GAMMA)
