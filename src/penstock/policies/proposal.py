@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from penstock.dataflow import OperatorId, Remedy
+from penstock.dataflow.model import OperatorId, Remedy
 from penstock.telemetry import Snapshot
 
 Fact = str | int | float | bool | None

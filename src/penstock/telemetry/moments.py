@@ -10,6 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 
+def totals(groups: NDArray[np.integer], values: Floats, count: int) -> Floats:
+    """Sum of `values` per group 0..count-1."""
+    return np.asarray(np.bincount(groups, values, count), dtype=np.float64)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
     """Count, mean and sum of squared deviations, one entry per row (a task, a stream, an alternate).
@@ -65,9 +70,9 @@ class Moments:
         """Rows merged by group: `groups[i]` (0..count-1) says where row i belongs; negative: nowhere."""
         inside = groups >= 0
         g, n, mean, m2 = groups[inside], self.count[inside], self.mean[inside], self.m2[inside]
-        total = np.bincount(g, n, count)
-        merged = np.bincount(g, n * mean, count) / np.where(total > 0, total, 1.0)
-        spread = np.bincount(g, m2 + n * (mean - merged[g]) ** 2, count)
+        total = totals(g, n, count)
+        merged = totals(g, n * mean, count) / np.where(total > 0, total, 1.0)
+        spread = totals(g, m2 + n * (mean - merged[g]) ** 2, count)
         return Moments(total, merged, spread)
 
     def take(self, rows: NDArray[np.integer] | NDArray[np.bool_]) -> Moments:

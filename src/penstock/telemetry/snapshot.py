@@ -7,6 +7,7 @@ interval is marked in the table's `known` column; its numbers are then 0 and mea
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.dataflow import Dataflow
-from penstock.telemetry.moments import Moments
+from penstock.telemetry.moments import Moments, totals
 from penstock.telemetry.sketch import Sketch
 
 Floats = NDArray[np.float64]
@@ -38,7 +39,7 @@ class Table:
     @classmethod
     def blank(cls, rows: int, **columns: Any) -> Self:
         """A table of `rows` rows with the given columns; scalars are repeated."""
-        makers = {
+        makers: dict[str, Callable[[], Any]] = {
             "Floats": lambda: np.zeros(rows),
             "Ints": lambda: np.zeros(rows, np.int64),
             "Bools": lambda: np.zeros(rows, np.bool_),
@@ -317,7 +318,7 @@ class Snapshot:
     def node_cpu(self) -> Floats:
         """Cores that tasks use, per node, from the tasks' own figures."""
         placed = self.tasks.node >= 0
-        return np.bincount(self.tasks.node[placed], self.tasks.cpu[placed], len(self.nodes))
+        return totals(self.tasks.node[placed], self.tasks.cpu[placed], len(self.nodes))
 
     def task_id(self, row: int) -> str:
         """`operator[index]` of a task's row."""
@@ -354,11 +355,11 @@ class OperatorView(Table):
         measured = np.where(tasks.known, tasks.operator, -1)
 
         def total(column: Floats) -> Floats:
-            return np.bincount(tasks.operator, np.where(tasks.known, column, 0.0), count)
+            return totals(tasks.operator, np.where(tasks.known, column, 0.0), count)
 
         arrived, processed, busy = total(tasks.arrived), total(tasks.processed), total(tasks.busy_s)
         emitted = total(tasks.emitted)
-        seen = np.bincount(tasks.operator, tasks.known, count)
+        seen = totals(tasks.operator, tasks.known.astype(np.float64), count)
         return cls(
             tasks=np.bincount(tasks.operator, minlength=count).astype(np.float64),
             arrived=arrived,
