@@ -184,7 +184,9 @@ def read_trace(path: str | Path) -> Load:
         except ValueError as problem:
             raise LoadError(f"rate trace '{path}', line {number}: {problem}") from problem
         if not (math.isfinite(values[-1]) and values[-1] >= 0):
-            raise LoadError(f"rate trace '{path}', line {number}: a rate must be finite and not negative: {value}")
+            raise LoadError(
+                f"rate trace '{path}', line {number}: a rate must be finite and not negative: {value}"
+            )
     if not times:
         raise LoadError(f"rate trace '{path}' has no rows")
     try:

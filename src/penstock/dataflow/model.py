@@ -26,6 +26,7 @@ Remedy = Literal["move", "switch", "scale", "shed"]
 KINDS: tuple[Kind, ...] = ("source", "map", "keyed", "transform", "union", "sink")
 WIRINGS: tuple[Wiring, ...] = ("forward", "spread", "key", "broadcast")
 TAKES: tuple[Takes, ...] = ("arrow", "pandas", "record")
+LATENCY_KINDS: tuple[LatencyKind, ...] = ("read-ready", "read-write")
 STATISTICS: tuple[Statistic, ...] = ("mean", "p50", "p95", "p99")
 CHEAPEST_FIRST: tuple[Remedy, ...] = ("move", "switch", "scale", "shed")
 

@@ -1,0 +1,61 @@
+"""What users declare: the graph, alternates, goals; in Python or in a file."""
+
+from penstock.dataflow.builder import FlowBuilder, Output, alternate, flow
+from penstock.dataflow.errors import DataflowError, Problem
+from penstock.dataflow.load import (
+    Load,
+    LoadError,
+    bursts,
+    constant,
+    random_walk,
+    read_trace,
+    sine,
+    staircase,
+)
+from penstock.dataflow.model import (
+    Alternate,
+    Connector,
+    Constraint,
+    Dataflow,
+    Function,
+    FunctionNotFoundError,
+    Goals,
+    Operator,
+    OperatorId,
+    Parallelism,
+    Sequence,
+    State,
+    Stream,
+)
+from penstock.dataflow.validation import problems
+
+__all__ = [
+    "Alternate",
+    "Connector",
+    "Constraint",
+    "Dataflow",
+    "DataflowError",
+    "FlowBuilder",
+    "Function",
+    "FunctionNotFoundError",
+    "Goals",
+    "Load",
+    "LoadError",
+    "Operator",
+    "OperatorId",
+    "Output",
+    "Parallelism",
+    "Problem",
+    "Sequence",
+    "State",
+    "Stream",
+    "alternate",
+    "bursts",
+    "constant",
+    "flow",
+    "problems",
+    "random_walk",
+    "read_trace",
+    "sine",
+    "staircase",
+]

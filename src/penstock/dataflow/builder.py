@@ -1,0 +1,396 @@
+"""The comfortable way to declare a dataflow in Python.
+
+    flow = penstock.flow("sentiment")
+    tweets = flow.source("tweets", replay(generator=make, load=staircase([(60, 100), (60, 300)])))
+    hot = tweets.map("filter", keep_hot, takes="pandas", parallelism=(1, 100))
+    hot.sink("out", console(), priority=2)
+    flow.constrain("filter", mean_ms=30)
+    dataflow = flow.build()
+
+Nothing is checked before `build`, which then tells every problem at once.
+
+What functions look like:
+
+- `map` takes and returns what `takes` says. `arrow`: `fn(pyarrow.RecordBatch) -> RecordBatch | Table`; `pandas`:
+  `fn(DataFrame) -> DataFrame`; `record`: `fn(dict) -> dict | list[dict] | None`, one record at a time.
+- `keyed` is pure: `fn(key: tuple, rows, state: tuple | None) -> (rows | None, state | None)`. `rows` are all of
+  one key in one micro-batch, in the form `takes` says (`record`: a list of dicts); `state` is what the function
+  returned for that key the last time, None at first; returning None as state forgets the key.
+- `transform` is native: `fn(*dataframes) -> dataframe`, one Spark DataFrame for each input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict, Unpack
+
+from penstock.dataflow.errors import DataflowError, Problem
+from penstock.dataflow.model import (
+    CHEAPEST_FIRST,
+    STATISTICS,
+    Alternate,
+    Connector,
+    Constraint,
+    Dataflow,
+    Function,
+    Goals,
+    Kind,
+    LatencyKind,
+    Operator,
+    OperatorId,
+    Parallelism,
+    Remedy,
+    State,
+    Statistic,
+    Stream,
+    Takes,
+    Wiring,
+)
+from penstock.dataflow.model import Sequence as OperatorSequence
+from penstock.dataflow.validation import problems
+
+AnyFunction = Callable[..., Any] | str | Function
+"""A function, or where to import it from: `module:name`."""
+AnyParallelism = int | tuple[int, int] | tuple[int, int, int] | Parallelism
+"""Tasks: a fixed number, (minimum, maximum), or (minimum, maximum, initial)."""
+
+
+def alternate(
+    name: str,
+    function: AnyFunction | None = None,
+    *,
+    value: float = 1.0,
+    cost_s: float = 0.0,
+    cost_cv: float = 1.0,
+    selectivity: float = 1.0,
+) -> Alternate:
+    """One implementation of an operator; `value` is its quality beside the best one's, 1."""
+    return Alternate(
+        name=name,
+        function=None if function is None else Function.of(function),
+        value=value,
+        cost_s=cost_s,
+        cost_cv=cost_cv,
+        selectivity=selectivity,
+    )
+
+
+def flow(name: str) -> FlowBuilder:
+    """An empty dataflow to add operators to."""
+    return FlowBuilder(name)
+
+
+class Settings(TypedDict, total=False):
+    """What any operator but a sink or union may be given, as keywords."""
+
+    parallelism: AnyParallelism
+    cost_s: float
+    """Seconds of a reference core per record, as far as is known."""
+    cost_cv: float
+    """Coefficient of variation of that time: 0 = always the same, 1 = exponential."""
+    selectivity: float
+    """Records out per record in."""
+    record_bytes: float
+    """Size of a record that leaves."""
+    latency: LatencyKind
+    keep_by: str | Sequence[str]
+    """Columns whose hash decides which records shedding keeps."""
+    utility: AnyFunction | None
+    """Says how much each record matters (0..1), for semantic shedding."""
+
+
+class TransformSettings(Settings, total=False):
+    """What a `transform` may be given beside."""
+
+    schema: str | None
+    """Columns that leave the operator; None: not known before Spark says so."""
+    key: str | Sequence[str]
+    """Columns for inputs that are wired by key."""
+
+
+class KeyedSettings(Settings, total=False):
+    """What a `keyed` operator may be given beside."""
+
+    schema: str | None
+    """Columns that leave the operator; None: the same that came in."""
+    alternates: Sequence[Alternate] | None
+    """Several implementations, instead of one function."""
+    takes: Takes
+
+
+class MapSettings(KeyedSettings, total=False):
+    """What a `map` may be given beside."""
+
+    key: str | Sequence[str]
+    """Columns for inputs that are wired by key."""
+
+
+class SinkSettings(TypedDict, total=False):
+    """What a sink may be given, as keywords."""
+
+    priority: int
+    """The larger, the later this sink loses records."""
+    min_accuracy: float
+    """Share of the input that must count for the result, 0..1."""
+    parallelism: AnyParallelism
+    cost_s: float
+    cost_cv: float
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What leaves an operator, ready to be the input of others; each method adds one and returns its output."""
+
+    builder: FlowBuilder
+    id: OperatorId
+    wiring: Wiring | None = None
+
+    def wired(self, wiring: Wiring) -> Output:
+        """The same records, spread over the reader's tasks in the given way."""
+        return Output(self.builder, self.id, wiring)
+
+    def map(
+        self,
+        id: str,  # noqa: A002  # the word of the vocabulary, here and below
+        function: AnyFunction | None = None,
+        *,
+        wiring: Wiring | None = None,
+        **settings: Unpack[MapSettings],
+    ) -> Output:
+        """A stateless operator that reads this stream alone."""
+        return self.builder.map(id, function, inputs=[self._or(wiring)], **settings)
+
+    def keyed(
+        self,
+        id: str,  # noqa: A002
+        function: AnyFunction | None = None,
+        *,
+        key: str | Sequence[str],
+        state: str | State,
+        **settings: Unpack[KeyedSettings],
+    ) -> Output:
+        """A stateful operator that reads this stream alone."""
+        return self.builder.keyed(id, function, inputs=[self], key=key, state=state, **settings)
+
+    def transform(
+        self,
+        id: str,  # noqa: A002
+        function: AnyFunction | None = None,
+        **settings: Unpack[TransformSettings],
+    ) -> Output:
+        """A native DataFrame operator that reads this stream alone."""
+        return self.builder.transform(id, function, inputs=[self], **settings)
+
+    def sink(self, id: str, connector: Connector, **settings: Unpack[SinkSettings]) -> None:  # noqa: A002
+        """Where the records of this stream leave."""
+        self.builder.sink(id, connector, inputs=[self], **settings)
+
+    def _or(self, wiring: Wiring | None) -> Output:
+        return self if wiring is None else self.wired(wiring)
+
+
+class FlowBuilder:
+    """A dataflow in the making. Every method adds one thing; `build` gives the finished, validated value."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._operators: list[Operator] = []
+        self._streams: list[Stream] = []
+        self._constraints: list[Constraint] = []
+        self._goals = Goals()
+        self._problems: list[Problem] = []
+
+    def source(self, id: str, connector: Connector, **settings: Unpack[Settings]) -> Output:  # noqa: A002
+        """Where records enter."""
+        return self._add(id, "source", (), connector=connector, **settings)
+
+    def map(
+        self,
+        id: str,  # noqa: A002
+        function: AnyFunction | None = None,
+        *,
+        inputs: Sequence[Output],
+        **settings: Unpack[MapSettings],
+    ) -> Output:
+        """A stateless operator: one `function`, or several `alternates` that do the same work."""
+        return self._add(id, "map", inputs, function=function, **settings)
+
+    def keyed(
+        self,
+        id: str,  # noqa: A002
+        function: AnyFunction | None = None,
+        *,
+        inputs: Sequence[Output],
+        key: str | Sequence[str],
+        state: str | State,
+        **settings: Unpack[KeyedSettings],
+    ) -> Output:
+        """A stateful operator: remembers `state` (columns as in `n long`) for each value of the `key` columns.
+
+        All alternates share that state, so that switching between them loses nothing.
+        """
+        remembered = state if isinstance(state, State) else State(schema=state)
+        return self._add(
+            id, "keyed", inputs, function=function, key=key, state=remembered, wiring="key", **settings
+        )
+
+    def transform(
+        self,
+        id: str,  # noqa: A002
+        function: AnyFunction | None = None,
+        *,
+        inputs: Sequence[Output],
+        **settings: Unpack[TransformSettings],
+    ) -> Output:
+        """A native operator: `function(*dataframes)` returns a DataFrame; measured from outside."""
+        return self._add(id, "transform", inputs, function=function, **settings)
+
+    def union(self, id: str, *inputs: Output, parallelism: AnyParallelism = 1) -> Output:  # noqa: A002
+        """All records of the inputs, which must have the same columns."""
+        return self._add(id, "union", inputs, parallelism=parallelism)
+
+    def sink(
+        self,
+        id: str,  # noqa: A002
+        connector: Connector,
+        *,
+        inputs: Sequence[Output],
+        **settings: Unpack[SinkSettings],
+    ) -> None:
+        """Where records leave."""
+        self._add(id, "sink", inputs, connector=connector, **settings)
+
+    def constrain(
+        self,
+        sequence: str,
+        *,
+        mean_ms: float | None = None,
+        p50_ms: float | None = None,
+        p95_ms: float | None = None,
+        p99_ms: float | None = None,
+        window_s: float = 10.0,
+        name: str | None = None,
+    ) -> None:
+        """A latency bound on a sequence written as `a -> b`; exactly one of the bounds must be given.
+
+        An arrow at an end (`-> a -> b`) includes the stream there. The name defaults to the sequence.
+        """
+        place = f"constrain({sequence!r})"
+        bounds = [mean_ms, p50_ms, p95_ms, p99_ms]
+        given: list[tuple[Statistic, float]] = [
+            (statistic, bound)
+            for statistic, bound in zip(STATISTICS, bounds, strict=True)
+            if bound is not None
+        ]
+        if len(given) != 1:
+            self._problems.append(
+                Problem(place=place, message="needs exactly one of mean_ms, p50_ms, p95_ms, p99_ms")
+            )
+        try:
+            parsed = OperatorSequence.parse(sequence)
+        except ValueError as problem:
+            self._problems.append(Problem(place=place, message=str(problem)))
+            return
+        for statistic, bound in given[:1]:
+            self._constraints.append(
+                Constraint(
+                    name=str(parsed) if name is None else name,
+                    sequence=parsed,
+                    bound_ms=bound,
+                    window_s=window_s,
+                    statistic=statistic,
+                )
+            )
+
+    def goals(
+        self,
+        *,
+        budget_per_hour: float | None = None,
+        throughput: float = 0.8,
+        throughput_tolerance: float = 0.05,
+        remedies: Sequence[Remedy] = CHEAPEST_FIRST,
+    ) -> None:
+        """What the whole dataflow must respect; the last call counts."""
+        self._goals = Goals(
+            budget_per_hour=budget_per_hour,
+            throughput=throughput,
+            throughput_tolerance=throughput_tolerance,
+            remedies=tuple(remedies),
+        )
+
+    def build(self) -> Dataflow:
+        """The finished dataflow. A DataflowError tells everything that is wrong with it."""
+        dataflow = Dataflow(
+            name=self.name,
+            operators=tuple(self._operators),
+            streams=tuple(self._streams),
+            constraints=tuple(self._constraints),
+            goals=self._goals,
+        )
+        found = (*self._problems, *problems(dataflow))
+        if found:
+            raise DataflowError(found)
+        return dataflow
+
+    def _add(
+        self,
+        id: str,  # noqa: A002
+        kind: Kind,
+        inputs: Sequence[Output],
+        *,
+        wiring: Wiring = "forward",
+        function: AnyFunction | None = None,
+        alternates: Sequence[Alternate] | None = None,
+        cost_s: float = 0.0,
+        cost_cv: float = 1.0,
+        selectivity: float = 1.0,
+        parallelism: AnyParallelism = 1,
+        key: str | Sequence[str] = (),
+        keep_by: str | Sequence[str] = (),
+        utility: AnyFunction | None = None,
+        **fields: Any,
+    ) -> Output:
+        only = Alternate(
+            function=_function(function), cost_s=cost_s, cost_cv=cost_cv, selectivity=selectivity
+        )
+        if alternates is not None and only != Alternate():
+            message = (
+                "function, cost_s, cost_cv and selectivity belong into the alternates when there are any"
+            )
+            self._problems.append(Problem(place=f"operators.{id}", message=message))
+        operator = Operator(
+            id=OperatorId(id),
+            kind=kind,
+            alternates=(only,) if alternates is None else tuple(alternates),
+            parallelism=_parallelism(parallelism),
+            key=_names(key),
+            keep_by=_names(keep_by),
+            utility=_function(utility),
+            **fields,
+        )
+        self._operators.append(operator)
+        for i, output in enumerate(inputs):
+            if output.builder is not self:
+                place = f"operators.{id}.inputs[{i}]"
+                message = f"'{output.id}' belongs to another dataflow, '{output.builder.name}'"
+                self._problems.append(Problem(place=place, message=message))
+            self._streams.append(Stream(source=output.id, target=operator.id, wiring=output.wiring or wiring))
+        return Output(self, operator.id)
+
+
+def _function(given: AnyFunction | None) -> Function | None:
+    return None if given is None else Function.of(given)
+
+
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _parallelism(given: AnyParallelism) -> Parallelism:
+    if isinstance(given, Parallelism):
+        return given
+    if isinstance(given, tuple):
+        minimum, maximum, *initial = given
+        return Parallelism(minimum=minimum, maximum=maximum, initial=initial[0] if initial else None)
+    return Parallelism(minimum=given, maximum=given)
