@@ -28,19 +28,18 @@ def rebalance(waits: Waits, minimum: Ints, maximum: Ints, budget_s: float) -> Re
     The paper raises the operator with the steepest drop, one jump after another. Each W_i is convex and
     decreasing, so that greedy order is the order of marginal gains: a threshold δ on the gain determines which
     units are taken, and P_Δ(δ) (the spec's closed form) gives all of them at once. Bisection finds the last δ
-    that does not yet reach the budget; the few units between are then taken one by one. The result is the
+    that does not yet reach the budget; of the few units between, the steepest are taken. The result is the
     greedy one, in a bounded number of vector operations.
     """
-    a, b = waits.a, waits.b
     # p must exceed b, or the queue never ends.
-    floor = np.maximum(minimum, np.floor(b).astype(np.int64) + 1)
+    floor = np.maximum(minimum, np.floor(waits.b).astype(np.int64) + 1)
     at_most = float(np.sum(waits.at(maximum)))
     if np.any(floor > maximum) or not at_most <= budget_s:
         return Rebalanced(maximum.copy(), at_most, False)
     p = floor
     if float(np.sum(waits.at(p))) > budget_s:
-        p = _below_threshold(waits, floor, maximum, budget_s)
-        p = _step_by_step(a, b, p, maximum, budget_s)
+        few, many = _thresholds(waits, floor, maximum, budget_s)
+        p = _steepest_between(waits, few, many, budget_s)
     return Rebalanced(p, float(np.sum(waits.at(p))), True)
 
 
@@ -49,8 +48,8 @@ def first_gain_at_least(a: Floats, b: Floats, delta: float) -> Floats:
     return np.ceil((2 * b - 1) / 2 + np.sqrt(0.25 - a / delta))
 
 
-def _below_threshold(waits: Waits, floor: Ints, maximum: Ints, budget_s: float) -> Ints:
-    """Parallelism at the last gain threshold that still misses the budget."""
+def _thresholds(waits: Waits, floor: Ints, maximum: Ints, budget_s: float) -> tuple[Ints, Ints]:
+    """Parallelism at the last gain threshold that misses the budget, and at the first that meets it."""
     a, b = waits.a, waits.b
 
     def taken(delta: float) -> Ints:
@@ -59,29 +58,32 @@ def _below_threshold(waits: Waits, floor: Ints, maximum: Ints, budget_s: float) 
     gain = a / ((floor - b) * (floor + 1 - b))
     steep, flat = -float(gain.max()) * 2, -float((a / ((maximum - b) * (maximum + 1 - b))).min()) / 2
     flat = min(flat, -1e-300)
-    for _ in range(200):
+    few, many = taken(steep), taken(flat)
+    while int(np.sum(many - few)) > 1:
         middle = -float(np.sqrt(steep * flat))  # gains span many orders of magnitude
         if middle in (steep, flat):
             break
-        if float(np.sum(waits.at(taken(middle)))) > budget_s:
-            steep = middle
+        p = taken(middle)
+        if float(np.sum(waits.at(p))) > budget_s:
+            steep, few = middle, p
         else:
-            flat = middle
-        if int(np.sum(taken(flat) - taken(steep))) <= 1:
-            break
-    return taken(steep)
+            flat, many = middle, p
+    return few, many
 
 
-def _step_by_step(a: Floats, b: Floats, start: Ints, maximum: Ints, budget_s: float) -> Ints:
-    """One task more where it gains most, until the budget is met."""
-    p = start.copy()
-    room = p - b
-    wait = float(np.sum(a / room))
-    while wait > budget_s:
-        gain = np.where(p < maximum, a / ((p - b) * (p + 1 - b)), -1.0)
-        best = int(np.argmax(gain))
-        if gain[best] < 0:
-            break
-        p[best] += 1
-        wait = float(np.sum(a / (p - b)))
-    return p
+def _steepest_between(waits: Waits, few: Ints, many: Ints, budget_s: float) -> Ints:
+    """From `few` towards `many`, the tasks that gain most first, until the budget is met."""
+    extra = many - few
+    operator = np.repeat(np.arange(len(extra)), extra)
+    offset = np.arange(len(operator)) - np.repeat(np.cumsum(extra) - extra, extra)
+    room = (few - waits.b)[operator] + offset
+    gain = waits.a[operator] / (room * (room + 1))
+    order = np.argsort(-gain, kind="stable")
+    missing = float(np.sum(waits.at(few))) - budget_s
+    needed = int(np.searchsorted(np.cumsum(gain[order]), missing)) + 1
+    while True:
+        p = few + np.bincount(operator[order[:needed]], minlength=len(extra))
+        # The running sum of gains and the sum of waits may differ in the last bits.
+        if needed >= len(order) or float(np.sum(waits.at(p))) <= budget_s:
+            return p
+        needed += 1
