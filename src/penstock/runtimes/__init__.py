@@ -1,0 +1,1 @@
+"""Where dataflows run: live on Spark, or simulated. Both observe snapshots and apply plans."""

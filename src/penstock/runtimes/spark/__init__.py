@@ -1,0 +1,1 @@
+"""Live on Spark: Spark moves every record, Penstock measures and steers."""
