@@ -1,0 +1,12 @@
+"""The papers' applications, written once and run on both runtimes; each is known by its command-line name."""
+
+from collections.abc import Callable
+
+from penstock.dataflow import Dataflow
+from penstock.workloads.primetester import primetester
+
+WORKLOADS: dict[str, Callable[[], Dataflow]] = {
+    "primetester": primetester,
+}
+
+__all__ = ["WORKLOADS", "primetester"]
