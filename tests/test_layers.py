@@ -85,7 +85,7 @@ def test_imports_point_the_right_way(path: Path) -> None:
     for name in imports_of(path):
         parts = name.split(".")
         if parts[0] == "penstock":
-            assert len(parts) > 1 and parts[1] in allowed, f"{layer} may not import {name}"
+            assert parts[1] in allowed, f"{layer} may not import {name}"
             if layer == "runtimes" and parts[1] == "runtimes":
                 own = path.relative_to(PACKAGE).parts[1].removesuffix(".py")
                 assert own == "__init__" or parts[2] == own, f"runtimes never import each other: {name}"
