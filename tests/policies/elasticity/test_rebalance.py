@@ -38,12 +38,16 @@ def test_equals_exhaustive_search_on_1000_random_cases() -> None:
 
 
 operators = st.lists(
-    st.tuples(st.floats(0, 10), st.floats(0, 300), st.integers(1, 50), st.integers(0, 400)), min_size=1, max_size=12
+    st.tuples(st.floats(0, 10), st.floats(0, 300), st.integers(1, 50), st.integers(0, 400)),
+    min_size=1,
+    max_size=12,
 )
 
 
 @given(operators, st.floats(1e-6, 10))
-def test_stays_within_bounds_and_above_the_load(cases: list[tuple[float, float, int, int]], budget: float) -> None:
+def test_stays_within_bounds_and_above_the_load(
+    cases: list[tuple[float, float, int, int]], budget: float
+) -> None:
     a, b, low, room = (np.array(column) for column in zip(*cases, strict=True))
     found = rebalance(Waits(a.astype(float), b.astype(float)), low, low + room, budget)
     assert np.all((found.parallelism >= low) & (found.parallelism <= low + room))
