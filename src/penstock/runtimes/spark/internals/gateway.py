@@ -1,6 +1,5 @@
 """Ways across the Py4J gateway that every other file here shares."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -80,7 +79,3 @@ class JsonReader:
         return "".join(
             buffer.substring(start, min(size, start + CHUNK_CHARS)) for start in range(0, size, CHUNK_CHARS)
         )
-
-    def read(self, value: Any) -> Any:
-        """Return *value* as plain Python data."""
-        return json.loads(self.text(value))

@@ -1,0 +1,118 @@
+"""Where the state partitions of a running query live, and moving them.
+
+The driver's state store coordinator remembers which executor holds each partition; the next micro-batch
+prefers to run there. Telling it another executor makes the next micro-batch run there, and Spark restores
+the state from the checkpoint.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock.runtimes.spark.internals.errors import SparkInternalsError, reaching
+from penstock.runtimes.spark.internals.gateway import execution, jvm, plan_nodes
+
+CAPABILITY = "state moves"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateOperator:
+    """One stateful operator of a query's physical plan."""
+
+    id: int
+    node_name: str
+    partitions: int
+    stores: tuple[str, ...]
+    checkpoint: str
+
+
+class StatePartitions:
+    """The state partitions of one run of *query*; a restarted query needs a new one.
+
+    The operators are read once, after the first micro-batch; they stay the same for the whole run. A
+    task reports its own executor when it opens its store, so a move issued while a batch runs may be
+    overwritten: move right after a batch has ended, look with `where`, repeat what did not stick.
+    """
+
+    def __init__(self, spark: SparkSession, query: StreamingQuery) -> None:
+        self._query = query
+        self._operators: dict[int, StateOperator] = {}
+        self._ids: dict[tuple[int, int, str], Any] = {}
+        with reaching(CAPABILITY):
+            view = jvm(spark)
+            self._types = view.org.apache.spark.sql.execution.streaming.state
+            self._coordinator = spark._jsparkSession.streams().stateStoreCoordinator()
+            self._run = view.java.util.UUID.fromString(str(query.runId))
+            self._nobody = view.PythonUtils.toSeq([])
+
+    def operators(self) -> tuple[StateOperator, ...]:
+        """Return the stateful operators by id; none before the first micro-batch was planned."""
+        if not self._operators:
+            with reaching(CAPABILITY):
+                last = execution(self._query).lastExecution()
+                if last is not None:
+                    self._operators = {found.id: found for found in _stateful(last.executedPlan())}
+        return tuple(self._operators[key] for key in sorted(self._operators))
+
+    def where(self, operator_id: int) -> dict[int, str | None]:
+        """Return the executor of each partition of the operator, None while nobody has opened it."""
+        operator = self._operator(operator_id)
+        with reaching(CAPABILITY):
+            found: dict[int, str | None] = {}
+            for partition in range(operator.partitions):
+                location = self._coordinator.getLocation(self._id(operator, partition, operator.stores[0]))
+                # "executor_<host>_<id>", and a host may hold underscores
+                found[partition] = location.get().rsplit("_", 1)[1] if location.isDefined() else None
+            return found
+
+    def move(self, operator_id: int, partition: int, *, host: str, executor: str) -> None:
+        """Make the next micro-batch run the partition, with all stores of the operator, on *executor*."""
+        operator = self._operator(operator_id)
+        if not 0 <= partition < operator.partitions:
+            raise SparkInternalsError(
+                CAPABILITY, f"operator {operator_id} has {operator.partitions} partitions, not a {partition}"
+            )
+        with reaching(CAPABILITY):
+            for store in operator.stores:
+                store_id = self._id(operator, partition, store)
+                self._coordinator.reportActiveInstance(store_id, host, executor, self._nobody)
+
+    def _operator(self, operator_id: int) -> StateOperator:
+        self.operators()
+        try:
+            return self._operators[operator_id]
+        except KeyError:
+            known = sorted(self._operators) or "none before the first micro-batch"
+            raise SparkInternalsError(
+                CAPABILITY, f"no stateful operator {operator_id}; known: {known}"
+            ) from None
+
+    def _id(self, operator: StateOperator, partition: int, store: str) -> Any:
+        key = operator.id, partition, store
+        if key not in self._ids:
+            place = self._types.StateStoreId(operator.checkpoint, operator.id, partition, store)
+            self._ids[key] = self._types.StateStoreProviderId(place, self._run)
+        return self._ids[key]
+
+
+def _stateful(plan: Any) -> list[StateOperator]:
+    """Return the state writers of *plan*; readers share their writer's id and have no store names."""
+    found = []
+    for node in plan_nodes(plan):
+        methods = {method.getName() for method in node.getClass().getMethods()}
+        if not {"stateInfo", "stateStoreNames"} <= methods:
+            continue
+        info, names = node.stateInfo(), node.stateStoreNames()
+        if info.isDefined():
+            found.append(
+                StateOperator(
+                    id=int(info.get().operatorId()),
+                    node_name=node.nodeName(),
+                    partitions=int(info.get().numPartitions()),
+                    stores=tuple(names.apply(i) for i in range(names.size())),
+                    checkpoint=info.get().checkpointLocation(),
+                )
+            )
+    return found
