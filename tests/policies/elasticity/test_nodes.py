@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from engine import BatchEngine, steer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from penstock.policies.elasticity.microbatch import BatchCost, latency_s
 from penstock.policies.proposal import Scale
 from penstock.telemetry import Batches
 from penstock.workloads import primetester
+from tests.policies.elasticity.engine import BatchEngine, steer
 
 
 def bounded(load: Load, bound_ms: float = 2500) -> Dataflow:
