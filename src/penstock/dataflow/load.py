@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 
+MAX_POINTS = 1_000_000
+"""More changes of rate than this is taken for a slip of the pen."""
+
+
 class LoadError(ValueError):
     """A load that cannot be played: unreadable trace, negative rate, times out of order."""
 
@@ -114,6 +118,9 @@ def sine(mean_rps: float, amplitude_rps: float, period_s: float, *, step_s: floa
     if not period_s > 0:
         raise LoadError(f"a sine's period must be positive: {period_s:g}")
     step = period_s / 100 if step_s is None else step_s
+    if not step > 0:
+        raise LoadError(f"a sine's step must be positive: {step:g}")
+    _refuse_too_many(period_s / step)
     times = np.arange(0.0, period_s, step)
     middle = times + step / 2
     rates = np.clip(mean_rps + amplitude_rps * np.sin(2 * np.pi * middle / period_s), 0.0, None)
@@ -132,6 +139,7 @@ def bursts(
     """A two-state Markov-modulated rate: exponential spells of quiet and of burst, for `duration_s`."""
     if not (mean_quiet_s > 0 and mean_burst_s > 0 and duration_s > 0):
         raise LoadError("spells and duration of bursts must be positive")
+    _refuse_too_many(2 * duration_s / (mean_quiet_s + mean_burst_s))
     rng = np.random.default_rng(seed)
     times, rates, now, bursting = [0.0], [float(base_rps)], 0.0, False
     while True:
@@ -151,6 +159,7 @@ def random_walk(
         raise LoadError(f"the spread of a random walk lies in 0..1, not {spread:g}")
     if not (step_s > 0 and duration_s > 0):
         raise LoadError("step and duration of a random walk must be positive")
+    _refuse_too_many(duration_s / step_s)
     rng = np.random.default_rng(seed)
     count = max(1, math.ceil(duration_s / step_s))
     walk = np.concatenate([[0.0], np.cumsum(rng.normal(0.0, spread / 5, count - 1))])
@@ -169,7 +178,7 @@ def read_trace(path: str | Path) -> Load:
     try:
         with open(path, newline="", encoding="utf-8") as file:
             rows = list(csv.reader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+    except (OSError, ValueError, csv.Error) as problem:  # ValueError: not UTF-8, or no path at all
         raise LoadError(f"cannot read rate trace '{path}': {problem}") from problem
     if not rows or [c.strip() for c in rows[0]] != ["timestamp", "value"]:
         raise LoadError(f"rate trace '{path}': line 1 must be the header 'timestamp,value'")
@@ -195,6 +204,11 @@ def read_trace(path: str | Path) -> Load:
         return Load(tuple(t - times[0] for t in times), tuple(values), period)
     except LoadError as problem:
         raise LoadError(f"rate trace '{path}': {problem}") from problem
+
+
+def _refuse_too_many(points: float) -> None:
+    if not points <= MAX_POINTS:
+        raise LoadError(f"the load would change {points:.3g} times; at most {MAX_POINTS} are played")
 
 
 def _seconds(stamp: str) -> float:

@@ -7,6 +7,7 @@ file and compared in a test; `dataflow.builder` is the comfortable way to make o
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -86,9 +87,13 @@ def _rebuild_function(target: Callable[..., Any] | None, path: str | None) -> Fu
 
 def _importable_path(target: Callable[..., Any] | None) -> str | None:
     module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", "")
-    if not module or not name or module == "__main__" or "<" in name:
+    if not module or not name or module == "__main__":
         return None
-    return f"{module}:{name}"
+    # Bound methods and wrappers carry the name of what they wrap: only what the name leads back to counts.
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return f"{module}:{name}" if found is target else None
 
 
 def _import(path: str) -> Callable[..., Any]:
@@ -99,8 +104,9 @@ def _import(path: str) -> Callable[..., Any]:
         found: Any = importlib.import_module(module_name)
         for part in name.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as problem:
-        raise FunctionNotFoundError(f"cannot import '{path}': {problem}") from problem
+    except Exception as problem:  # the user's module may fail in any way while it is imported
+        reason = " ".join(f"{type(problem).__name__}: {problem}".split())
+        raise FunctionNotFoundError(f"cannot import '{path}': {reason}") from problem
     if not callable(found):
         raise FunctionNotFoundError(f"'{path}' is a {type(found).__name__}, not a function")
     return found  # type: ignore[no-any-return]  # callable() does not narrow Any
@@ -312,11 +318,20 @@ class Dataflow:
 
     def upstream(self, id: str) -> tuple[Stream, ...]:  # noqa: A002
         """Streams into an operator, in the order they were declared."""
-        return tuple(s for s in self.streams if s.target == id)
+        return self._streams_by_end[1].get(OperatorId(id), ())
 
     def downstream(self, id: str) -> tuple[Stream, ...]:  # noqa: A002
         """Streams out of an operator, in the order they were declared."""
-        return tuple(s for s in self.streams if s.source == id)
+        return self._streams_by_end[0].get(OperatorId(id), ())
+
+    @cached_property
+    def _streams_by_end(self) -> tuple[Mapping[OperatorId, tuple[Stream, ...]], ...]:
+        leaving: dict[OperatorId, list[Stream]] = {}
+        arriving: dict[OperatorId, list[Stream]] = {}
+        for stream in self.streams:
+            leaving.setdefault(stream.source, []).append(stream)
+            arriving.setdefault(stream.target, []).append(stream)
+        return tuple({id_: tuple(streams) for id_, streams in ends.items()} for ends in (leaving, arriving))
 
     @cached_property
     def topological(self) -> tuple[OperatorId, ...]:

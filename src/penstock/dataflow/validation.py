@@ -58,6 +58,13 @@ def problems(dataflow: Dataflow, *, check_functions: bool = False) -> tuple[Prob
     return tuple(_problems(dataflow, check_functions))
 
 
+def alternate_place(operator: Operator, i: int) -> str:
+    """Where a user finds the alternate: a single unnamed one is written without the word."""
+    place = f"operators.{operator.id}"
+    alone = len(operator.alternates) == 1 and operator.alternates[0].name == "default"
+    return place if alone else f"{place}.alternates[{i}]"
+
+
 def _problems(dataflow: Dataflow, check_functions: bool) -> Iterator[Problem]:
     yield from _identifier("name", dataflow.name)
     for id_, count in Counter(o.id for o in dataflow.operators).items():
@@ -120,12 +127,7 @@ def _alternates(place: str, operator: Operator) -> Iterator[Problem]:
         if count > 1:
             yield Problem(place=f"{place}.alternates", message=f"'{name}' is declared {count} times")
     for i, alternate in enumerate(operator.alternates):
-        # A single unnamed alternate is written without the word, so its place has none either.
-        here = (
-            place
-            if operator.alternates[1:] == () and alternate.name == "default"
-            else f"{place}.alternates[{i}]"
-        )
+        here = alternate_place(operator, i)
         yield from _alternate(here, alternate)
         if alternate.function is not None and not (switchable or operator.kind == "transform"):
             yield Problem(place=f"{here}.function", message=f"is not for a {operator.kind}")
@@ -273,7 +275,7 @@ def _runnable(operator: Operator) -> Iterator[Problem]:
     place = f"operators.{operator.id}"
     functions = [(f"{place}.utility", operator.utility)]
     for i, alternate in enumerate(operator.alternates):
-        here = f"{place}.alternates[{i}].function" if len(operator.alternates) > 1 else f"{place}.function"
+        here = f"{alternate_place(operator, i)}.function"
         functions.append((here, alternate.function))
         if alternate.function is None and operator.kind in ("map", "keyed", "transform"):
             yield Problem(
