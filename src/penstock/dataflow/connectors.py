@@ -6,7 +6,7 @@ Sources and sinks may share a kind (`kafka`, `files`); the operator that holds t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from penstock.dataflow.load import Load, constant
@@ -26,6 +26,8 @@ class Option:
     type: type[str] | type[int] | type[float] | type[bool]
     meaning: str
     required: bool = False
+    default: OptionValue | None = None
+    """What the makers, and files that do not mention it, set; None: not set at all."""
     above: float | None = None
     """A number must be larger than this."""
     choices: tuple[str, ...] = ()
@@ -54,8 +56,8 @@ KINDS: Mapping[tuple[Role, str], ConnectorKind] = {
     ("source", "replay"): ConnectorKind(
         options={
             "path": Option(type=str, meaning="CSV or Parquet file to play; instead of a function"),
-            "partitions": Option(type=int, above=0, meaning="parallel readers"),
-            "loop": Option(type=bool, meaning="start again at the end of the file"),
+            "partitions": Option(type=int, default=2, above=0, meaning="parallel readers"),
+            "loop": Option(type=bool, default=True, meaning="start again at the end of the file"),
             "max_rows_per_batch": _MAX_ROWS,
             "time_column": _TIME_COLUMN,
         },
@@ -67,9 +69,15 @@ KINDS: Mapping[tuple[Role, str], ConnectorKind] = {
         options={
             "topic": Option(type=str, required=True, meaning="topic to read"),
             "servers": _SERVERS,
-            "starting": Option(type=str, choices=("latest", "earliest"), meaning="where a new query begins"),
+            "starting": Option(
+                type=str,
+                default="latest",
+                choices=("latest", "earliest"),
+                meaning="where a new query begins",
+            ),
             "value_format": Option(
                 type=str,
+                default="string",
                 choices=("string", "json", "binary"),
                 meaning="how a record's value is read; json needs a schema and gives its columns",
             ),
@@ -105,6 +113,7 @@ KINDS: Mapping[tuple[Role, str], ConnectorKind] = {
             "servers": _SERVERS,
             "value_format": Option(
                 type=str,
+                default="json",
                 choices=("json", "columns"),
                 meaning="json: the whole record as value; columns: its own `key` and `value` columns",
             ),
@@ -114,13 +123,15 @@ KINDS: Mapping[tuple[Role, str], ConnectorKind] = {
     ("sink", "files"): ConnectorKind(
         options={
             "path": Option(type=str, required=True, meaning="folder to write to"),
-            "format": Option(type=str, required=True, choices=FILE_FORMATS, meaning="format of the files"),
+            "format": Option(
+                type=str, default="parquet", choices=FILE_FORMATS, meaning="format of the files"
+            ),
         },
     ),
     ("sink", "console"): ConnectorKind(
         options={
-            "rows": Option(type=int, above=0, meaning="most rows shown of a batch"),
-            "truncate": Option(type=bool, meaning="cut long values"),
+            "rows": Option(type=int, default=20, above=0, meaning="most rows shown of a batch"),
+            "truncate": Option(type=bool, default=True, meaning="cut long values"),
         },
     ),
     ("sink", "memory"): ConnectorKind(
@@ -134,6 +145,13 @@ KINDS: Mapping[tuple[Role, str], ConnectorKind] = {
 def kinds_of(role: Role) -> tuple[str, ...]:
     """The kinds of connector a source, or a sink, can have."""
     return tuple(kind for each, kind in KINDS if each == role)
+
+
+def with_defaults(connector: Connector, role: Role) -> Connector:
+    """`connector` with every option set that has a default, as its maker would have done."""
+    rules = KINDS.get((role, connector.kind))
+    usual = {} if rules is None else {name: each.default for name, each in rules.options.items()}
+    return replace(connector, options={**_given(usual), **connector.options})
 
 
 def expected_load(connector: Connector) -> Load | None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, cast
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
-from penstock.dataflow.connectors import OptionValue
+from penstock.dataflow.connectors import OptionValue, Role, with_defaults
 from penstock.dataflow.load import Load
 from penstock.dataflow.load_doors import AnyLoad, Door
 from penstock.dataflow.model import (
@@ -58,19 +58,20 @@ class ConnectorDoor(Door):
     columns: str | None = Field(default=None, alias="schema")
     load: AnyLoad | None = None
 
-    def to_domain(self, base: str) -> Connector:
-        """The connector; a file to replay is looked for from `base`."""
+    def to_domain(self, role: Role, base: str) -> Connector:
+        """The connector of a source or sink; a file to replay is looked for from `base`."""
         options = dict(self.__pydantic_extra__)
         path = options.get("path")
         if self.kind == "replay" and isinstance(path, str) and path and "://" not in path:
             options["path"] = os.path.join(base, path)
-        return Connector(
+        connector = Connector(
             kind=self.kind,
             options=options,
             function=_function(self.function),
             schema=self.columns,
             load=cast(Load | None, self.load),
         )
+        return with_defaults(connector, role)
 
 
 class AlternateDoor(Door):
@@ -177,7 +178,9 @@ class OperatorDoor(Door):
             schema=self.columns,
             key=tuple(self.key),
             state=None if state is None else State(schema=state.columns, bytes_per_task=state.bytes_per_task),
-            connector=None if self.connector is None else self.connector.to_domain(base),
+            connector=None
+            if self.connector is None
+            else self.connector.to_domain(cast(Role, self.kind), base),
             latency=cast(LatencyKind, self.latency),
             record_bytes=self.record_bytes,
             keep_by=tuple(self.keep_by),

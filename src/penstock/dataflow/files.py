@@ -128,12 +128,12 @@ def _has(data: Any, key: str | int) -> bool:
 
 def _known_keys(location: tuple[str | int, ...]) -> list[str]:
     if len(location) == 1:
-        return FlowDoor.keys()
+        return FlowDoor.known_keys()
     if len(location) == 3 and location[0] == "operators":
-        return OperatorDoor.keys()
+        return OperatorDoor.known_keys()
     around = [part for part in location[:-1] if isinstance(part, str)]
     door = {**DOORS, **LOAD_DOORS}.get(around[-1])
-    return [] if door is None else door.keys()
+    return [] if door is None else door.known_keys()
 
 
 def _without(data: Any, keys: Keys, known: Collection[str]) -> Any:

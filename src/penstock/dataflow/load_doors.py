@@ -27,7 +27,7 @@ class Door(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=False)
 
     @classmethod
-    def keys(cls) -> list[str]:
+    def known_keys(cls) -> list[str]:
         """The keys a file may have here."""
         return [field.alias or name for name, field in cls.model_fields.items()]
 

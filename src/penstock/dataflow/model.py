@@ -89,8 +89,10 @@ def _importable_path(target: Callable[..., Any] | None) -> str | None:
     module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", "")
     if not module or not name or module == "__main__":
         return None
-    # Bound methods and wrappers carry the name of what they wrap: only what the name leads back to counts.
     found: Any = sys.modules.get(module)
+    if getattr(found, "__spec__", None) is None:  # run, not imported: nobody else can import it
+        return None
+    # Bound methods and wrappers carry the name of what they wrap: only what the name leads back to counts.
     for part in name.split("."):
         found = getattr(found, part, None)
     return f"{module}:{name}" if found is target else None

@@ -68,7 +68,8 @@ def _run(code: CodeType, path: Path) -> ModuleType:
         reason = " ".join(f"{type(problem).__name__}: {problem}".split())
         raise _error(path, f"failed: {reason}", lines[-1] if lines else None) from problem
     finally:
-        sys.path.remove(str(path.parent))
+        if str(path.parent) in sys.path:  # the program may have changed it
+            sys.path.remove(str(path.parent))
         sys.modules.pop(module.__name__, None)
     return module
 
