@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from penstock.cli.output import InputError
 from penstock.dataflow import Dataflow
 from penstock.dataflow.errors import did_you_mean
-from penstock.dataflow.files import load_flow
+from penstock.dataflow.programs import load_flow
 from penstock.policies.elasticity import Elasticity, NodeOptions, Reactive, ReactiveOptions
 from penstock.policies.proposal import AnyPolicy
 from penstock.workloads import WORKLOADS

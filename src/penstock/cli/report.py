@@ -28,7 +28,8 @@ h1 {{ font-size: 1.5rem; }} h2 {{ font-size: 1.15rem; margin-top: 2rem; }}
 table {{ border-collapse: collapse; margin: .5rem 0; }} th, td {{ text-align: left; padding: .25rem .9rem .25rem 0;
 border-bottom: 1px solid #ddd; vertical-align: top; }} td.n {{ text-align: right; font-variant-numeric: tabular-nums; }}
 .missed {{ color: #b3261e; font-weight: 600; }} .held {{ color: #1b7f4b; font-weight: 600; }}
-svg {{ width: 100%; height: auto; }} pre {{ background: #f6f6f4; padding: 1rem; overflow-x: auto; white-space: pre-wrap; }}
+svg {{ width: 100%; height: auto; }}
+pre {{ background: #f6f6f4; padding: 1rem; overflow-x: auto; white-space: pre-wrap; }}
 footer {{ color: #777; margin-top: 3rem; font-size: .85rem; }}
 </style></head><body>
 <h1>{title}</h1><p>{subtitle}</p>
