@@ -1,0 +1,343 @@
+"""The durable record of runs: what was seen, decided, done, and what came of it; in one SQLite file.
+
+A cycle is one transaction, so after a kill at any moment it is there whole or not at all. The file is in WAL mode
+with `synchronous=NORMAL`: a killed process loses nothing that was written, because the pages are with the operating
+system; only a power cut may take the last cycles, and even then the file stays sound. That is enough here: the loop
+is level-triggered and decides anew from what it sees, and NORMAL keeps the disk's flush out of every cycle.
+"""
+
+from __future__ import annotations
+
+import datetime
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Protocol
+
+from penstock.control.codec import CodecError, from_json, pack, to_json, unpack
+from penstock.control.leases import SCHEMA as LEASES_SCHEMA
+from penstock.control.leases import Leases
+from penstock.control.record import Cycle, Evidence, Latest, Run
+from penstock.dataflow import Dataflow
+from penstock.telemetry import Snapshot
+
+SCHEMA_VERSION = 1
+APPLICATION_ID = 0x504E5354  # "PNST": `file` and we ourselves recognise a journal by it
+
+_SCHEMA = f"""
+    CREATE TABLE runs (
+        id TEXT PRIMARY KEY, dataflow TEXT NOT NULL, started_unix REAL NOT NULL, version TEXT NOT NULL,
+        settings TEXT NOT NULL, options TEXT NOT NULL
+    );
+    CREATE TABLE cycles (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL REFERENCES runs(id), number INTEGER NOT NULL,
+        time_s REAL NOT NULL, written_unix REAL NOT NULL, actions INTEGER NOT NULL, faults INTEGER NOT NULL,
+        body TEXT NOT NULL, UNIQUE (run, number)
+    );
+    CREATE TABLE dataflows (id INTEGER PRIMARY KEY, body TEXT NOT NULL UNIQUE);
+    CREATE TABLE evidence (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL REFERENCES runs(id), number INTEGER NOT NULL,
+        dataflow INTEGER NOT NULL REFERENCES dataflows(id), bytes INTEGER NOT NULL,
+        snapshot BLOB NOT NULL, memories BLOB NOT NULL, standing BLOB NOT NULL, UNIQUE (run, number)
+    );
+    CREATE TABLE latest (
+        run TEXT PRIMARY KEY REFERENCES runs(id), number INTEGER NOT NULL, time_s REAL NOT NULL,
+        memories BLOB NOT NULL, standing BLOB NOT NULL
+    );
+    {LEASES_SCHEMA}
+"""
+_NO_DATAFLOW = Dataflow(name="")  # snapshots are stored without theirs, which is stored once
+
+
+class JournalError(Exception):
+    """A journal that cannot be opened or read; the message says which and why."""
+
+
+class Journal(Protocol):
+    """Where cycles are kept. `penstock.testing.MemoryJournal` is the twin for tests."""
+
+    def begin(self, *, dataflow: str, settings: str, options: Mapping[str, str]) -> Run:
+        """A new run."""
+        ...
+
+    def append(self, run: str, cycle: Cycle, latest: Latest, evidence: Evidence | None) -> None:
+        """Keep a cycle, whole or not at all."""
+        ...
+
+    def runs(self) -> tuple[Run, ...]:
+        """All runs, oldest first."""
+        ...
+
+    def cycles(self, run: str) -> Iterator[Cycle]:
+        """The cycles of a run, oldest first."""
+        ...
+
+    def evidence(self, run: str) -> Iterator[Evidence]:
+        """What went into those cycles that can be replayed, oldest first."""
+        ...
+
+    def latest(self, run: str) -> Latest | None:
+        """Where the run stands; None before its first cycle."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How large a journal grows. Space that is freed is used again, so the file stops growing."""
+
+    evidence_tasks: int = 10_000
+    """Full snapshots are kept of dataflows with at most this many tasks."""
+    evidence_bytes: int = 256_000_000
+    """Most bytes of full snapshots, oldest dropped first."""
+    cycles: int = 200_000
+    """Most cycles, oldest dropped first; at one in 5 s, more than eleven days."""
+
+
+class SqliteJournal:
+    """A journal in a file. Safe to read from other processes and threads while a run is being written."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        create: bool = True,
+        retention: Retention = Retention(),  # noqa: B008  # a frozen value
+        unix_time: Callable[[], float] = time.time,
+    ) -> None:
+        self.path, self.retention, self._unix_time = str(path), retention, unix_time
+        self._lock = threading.RLock()
+        if not create and not Path(path).is_file():
+            raise JournalError(f"there is no journal at {path}")
+        try:
+            # Autocommit: transactions are begun by hand. A second of waiting for another writer is long enough.
+            self._db = sqlite3.connect(self.path, timeout=1.0, isolation_level=None, check_same_thread=False)
+            self._prepare()
+            self._evidence_bytes = self._one("SELECT coalesce(sum(bytes), 0) FROM evidence")[0]
+        except sqlite3.Error as problem:
+            raise JournalError(f"{path} cannot be opened as a journal: {problem}") from problem
+        self._dataflows: dict[int, Dataflow] = {}
+        self._body: tuple[Dataflow, str] | None = None
+        self.leases = Leases(self._db, self._lock, unix_time)
+
+    def begin(self, *, dataflow: str, settings: str, options: Mapping[str, str]) -> Run:
+        """A new run, called by its dataflow and the time, such as `sentiment-20260314-151503-9f3a`."""
+        started = self._unix_time()
+        stamp = datetime.datetime.fromtimestamp(started, datetime.UTC).strftime("%Y%m%d-%H%M%S")
+        run = Run(
+            id=f"{dataflow}-{stamp}-{secrets.token_hex(2)}",
+            dataflow=dataflow,
+            started_unix=started,
+            version=_version(),
+            settings=settings,
+            options=dict(options),
+        )
+        row = (run.id, dataflow, started, run.version, settings, to_json(Mapping[str, str], run.options))
+        with self._transaction():
+            self._db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", row)
+        return run
+
+    def append(self, run: str, cycle: Cycle, latest: Latest, evidence: Evidence | None) -> None:
+        """Keep a cycle in one transaction; full snapshots only of dataflows small enough."""
+        body = to_json(Cycle, cycle)
+        keep = evidence is not None and len(evidence.snapshot.tasks) <= self.retention.evidence_tasks
+        packed = _pack_evidence(evidence) if evidence is not None and keep else None
+        memories = _pack_memories(latest.memories)
+        cycle_row = (
+            run,
+            cycle.number,
+            cycle.time_s,
+            self._unix_time(),
+            len(cycle.plan.actions),
+            len(cycle.faults),
+        )
+        latest_row = (run, latest.number, latest.time_s, memories, latest.standing)
+        with self._transaction():
+            added = self._db.execute(
+                "INSERT INTO cycles (run, number, time_s, written_unix, actions, faults, body)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (*cycle_row, body),
+            )
+            self._db.execute("INSERT OR REPLACE INTO latest VALUES (?, ?, ?, ?, ?)", latest_row)
+            size = 0
+            if packed is not None and evidence is not None:
+                size = sum(map(len, packed))
+                self._db.execute(
+                    "INSERT INTO evidence (run, number, dataflow, bytes, snapshot, memories, standing)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (run, cycle.number, self._dataflow_id(evidence.snapshot.dataflow), size, *packed),
+                )
+            oldest_kept = (added.lastrowid or 0) - self.retention.cycles
+            self._db.execute("DELETE FROM cycles WHERE id <= ?", (oldest_kept,))
+            kept_bytes = self._drop_evidence(self._evidence_bytes + size)
+        self._evidence_bytes = kept_bytes
+
+    def runs(self) -> tuple[Run, ...]:
+        """All runs, oldest first."""
+        rows = self._all(
+            "SELECT id, dataflow, started_unix, version, settings, options FROM runs ORDER BY started_unix, rowid"
+        )
+        with _readable(self.path):
+            return tuple(
+                Run(
+                    id=id_,
+                    dataflow=dataflow,
+                    started_unix=started,
+                    version=by,
+                    settings=settings,
+                    options=from_json(dict[str, str], options),
+                )
+                for id_, dataflow, started, by, settings, options in rows
+            )
+
+    def cycles(self, run: str) -> Iterator[Cycle]:
+        """The cycles of a run, oldest first."""
+        for _, body in self._pages("SELECT id, body FROM cycles WHERE run = ? AND id > ?", run):
+            with _readable(self.path):
+                cycle = from_json(Cycle, body)
+            yield cycle
+
+    def evidence(self, run: str) -> Iterator[Evidence]:
+        """What went into those cycles whose full snapshot is still kept, oldest first."""
+        columns = "id, number, dataflow, snapshot, memories, standing"
+        for _, number, dataflow, body, memories, standing in self._pages(
+            f"SELECT {columns} FROM evidence WHERE run = ? AND id > ?", run, page=16
+        ):
+            with _readable(self.path):
+                snapshot = replace(unpack(Snapshot, body), dataflow=self._dataflow(dataflow))
+                unpacked = _unpack_memories(memories)
+            yield Evidence(number=number, snapshot=snapshot, memories=unpacked, standing=standing)
+
+    def latest(self, run: str) -> Latest | None:
+        """Where the run stands; None before its first cycle."""
+        rows = self._all("SELECT number, time_s, memories, standing FROM latest WHERE run = ?", run)
+        if not rows:
+            return None
+        number, time_s, memories, standing = rows[0]
+        with _readable(self.path):
+            return Latest(
+                number=number, time_s=time_s, memories=_unpack_memories(memories), standing=standing
+            )
+
+    def close(self) -> None:
+        """Close the file; what was appended stays."""
+        with self._lock:
+            self._db.close()
+
+    def __enter__(self) -> SqliteJournal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _prepare(self) -> None:
+        """Make the tables of a new file; refuse one that is not ours or newer than we are."""
+        found = self._one("PRAGMA user_version")[0]
+        ours = self._one("PRAGMA application_id")[0] == APPLICATION_ID
+        empty = self._one("SELECT count(*) FROM sqlite_master")[0] == 0
+        if not ours and not empty:
+            raise JournalError(f"{self.path} is a SQLite file, but not a journal of Penstock")
+        if found > SCHEMA_VERSION:
+            raise JournalError(
+                f"{self.path} was written by a newer Penstock (schema {found}, this one knows {SCHEMA_VERSION});"
+                " upgrade Penstock to read it"
+            )
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        self._db.execute("PRAGMA journal_size_limit = 16000000")
+        if not ours:
+            with self._transaction():
+                # Another process may have been faster.
+                if self._one("SELECT count(*) FROM sqlite_master")[0] == 0:
+                    for statement in _SCHEMA.split(";"):
+                        self._db.execute(statement)
+                    self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                    self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):  # a full disk may have ended the transaction already
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def _dataflow_id(self, dataflow: Dataflow) -> int:
+        if self._body is None or self._body[0] is not dataflow:
+            self._body = (dataflow, to_json(Dataflow, dataflow))
+        body = self._body[1]
+        self._db.execute("INSERT OR IGNORE INTO dataflows (body) VALUES (?)", (body,))
+        id_: int = self._one("SELECT id FROM dataflows WHERE body = ?", body)[0]
+        return id_
+
+    def _dataflow(self, id_: int) -> Dataflow:
+        if id_ not in self._dataflows:
+            body = self._one("SELECT body FROM dataflows WHERE id = ?", id_)[0]
+            self._dataflows[id_] = from_json(Dataflow, body)
+        return self._dataflows[id_]
+
+    def _drop_evidence(self, total: int) -> int:
+        while total > self.retention.evidence_bytes:
+            id_, size = self._one("SELECT id, bytes FROM evidence ORDER BY id LIMIT 1")
+            self._db.execute("DELETE FROM evidence WHERE id = ?", (id_,))
+            total -= size
+        return total
+
+    def _pages(self, query: str, run: str, *, page: int = 256) -> Iterator[tuple[Any, ...]]:
+        # In pages by id: no read transaction stays open while the caller thinks, which would stop the WAL from
+        # being checkpointed.
+        last: object = 0
+        while rows := self._all(f"{query} ORDER BY id LIMIT {page}", run, last):
+            yield from rows
+            last = rows[-1][0]
+
+    def _all(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        with self._lock:
+            return self._db.execute(query, values).fetchall()
+
+    def _one(self, query: str, *values: object) -> tuple[Any, ...]:
+        return self._all(query, *values)[0]
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    try:
+        yield
+    except CodecError as problem:
+        raise JournalError(f"{path} holds what this version cannot read: {problem}") from problem
+
+
+def _pack_evidence(evidence: Evidence) -> tuple[bytes, bytes, bytes]:
+    snapshot = pack(Snapshot, replace(evidence.snapshot, dataflow=_NO_DATAFLOW))
+    return snapshot, _pack_memories(evidence.memories), evidence.standing
+
+
+def _pack_memories(memories: Mapping[str, bytes]) -> bytes:
+    """Names and lengths, then the packed memories one after the other."""
+    head = to_json(Mapping[str, int], {name: len(data) for name, data in memories.items()}).encode()
+    return b"\n".join((head, b"".join(memories.values())))
+
+
+def _unpack_memories(data: bytes) -> dict[str, bytes]:
+    head, _, rest = data.partition(b"\n")
+    memories, start = {}, 0
+    for name, length in from_json(dict[str, int], head.decode()).items():
+        memories[name] = rest[start : start + length]
+        start += length
+    return memories
+
+
+def _version() -> str:
+    try:
+        return version("penstock")
+    except PackageNotFoundError:
+        return "unknown"
