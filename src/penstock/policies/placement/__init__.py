@@ -1,0 +1,41 @@
+"""Placement of tasks on nodes so that little traffic crosses the network and no node is over its capacity.
+
+`problem` says what is to be placed; `placement.place` runs any policy by name; `replacement` decides whether a
+running placement is worth leaving. Solvers read time only from a clock the caller hands in.
+"""
+
+from penstock.policies.placement.placement import BASELINES, DEFAULT_POLICY, POLICIES, Placement, place
+from penstock.policies.placement.problem import (
+    UNPLACED,
+    DoesNotFitError,
+    Missing,
+    PlacementProblem,
+    placement_problem,
+)
+from penstock.policies.placement.replacement import (
+    Keep,
+    Replace,
+    ReplacementMemory,
+    ReplacementOptions,
+    replacement,
+    trade_offs,
+)
+
+__all__ = [
+    "BASELINES",
+    "DEFAULT_POLICY",
+    "POLICIES",
+    "UNPLACED",
+    "DoesNotFitError",
+    "Keep",
+    "Missing",
+    "Placement",
+    "PlacementProblem",
+    "Replace",
+    "ReplacementMemory",
+    "ReplacementOptions",
+    "place",
+    "placement_problem",
+    "replacement",
+    "trade_offs",
+]

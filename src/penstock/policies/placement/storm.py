@@ -1,0 +1,228 @@
+"""The schedulers of the Storm family as they are published: what placement is compared with.
+
+Each keeps its own rule for choosing. All of them leave a node alone that has no room, and a task that its rule
+cannot place any more goes to the node it talks to most among those with room, so that capacities always hold.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import zip_longest
+
+import numpy as np
+
+from penstock.policies.placement.jobs import breadth_first, jobs, members
+from penstock.policies.placement.packing import connections, placed_rest, room_for
+from penstock.policies.placement.problem import UNPLACED, Assignment, Floats, Ints, PlacementProblem
+
+
+def round_robin(problem: PlacementProblem) -> Assignment:
+    """Storm's even scheduler: tasks in order, one to each node in turn, nodes with most room first.
+
+    Apache Storm 1.1, org.apache.storm.scheduler.EvenScheduler: slots sorted by free slots per supervisor,
+    descending, and interleaved; executor i goes to slot i modulo the number of slots.
+    """
+    problem.require_room()
+    order = np.argsort(-_sizes(problem.limits, problem), kind="stable")
+    free = problem.limits.copy()
+    result = np.full(problem.tasks, UNPLACED, dtype=np.int64)
+    turn = 0
+    for task in range(problem.tasks):
+        for step in range(problem.nodes):
+            node = order[(turn + step) % problem.nodes]
+            if np.all(problem.loads[task] <= free[node]):
+                result[task] = node
+                free[node] -= problem.loads[task]
+                turn = (turn + step + 1) % problem.nodes
+                break
+    return placed_rest(problem, result)
+
+
+def r_storm(problem: PlacementProblem, *, soft: tuple[str, ...] = ()) -> Assignment:
+    """R-Storm: tasks breadth-first over the operators, each to the node nearest in resource space.
+
+    Peng, Hosseini, Hong, Farivar and Campbell, R-Storm: Resource-aware scheduling in Storm, Middleware 2015,
+    algorithms 1 to 4, one job after the other: operators in breadth-first order from the sources, one task of each
+    in turn; the first task on the node with most resources (the reference), every other on the node that minimises
+    the Euclidean distance between what the task needs and what the node has left, with the network distance to the
+    reference node as one more axis. Resources in `soft` may be exceeded, as the paper allows for CPU and bandwidth;
+    none by default, so that its placements can be compared.
+    """
+    problem.require_room()
+    hard = np.array([name not in soft for name in problem.resources])
+    scale = problem.limits.max(axis=0)
+    scale = np.where(scale > 0, scale, 1.0)
+    free = problem.limits.copy()
+    result = np.full(problem.tasks, UNPLACED, dtype=np.int64)
+    for job in _task_order(problem):
+        reference: int | None = None
+        for task in job:
+            fitting = np.flatnonzero(room_for(problem.loads[task][hard], free[:, hard]))
+            if not len(fitting):
+                continue
+            if reference is None:
+                node = reference = int(fitting[np.argmax((free[fitting] / scale).sum(axis=1))])
+            else:
+                apart = ((free[fitting] - problem.loads[task]) / scale) ** 2
+                node = int(fitting[np.argmin(apart.sum(axis=1) + (fitting != reference))])
+            result[task] = node
+            free[node] -= problem.loads[task]
+    return placed_rest(problem, result)
+
+
+def t_storm(problem: PlacementProblem, *, consolidation: float = 2.0) -> Assignment:
+    """T-Storm: tasks by total traffic, each where it adds least traffic between nodes.
+
+    Xu, Chen, Tang and Su, T-Storm: Traffic-aware online scheduling in Storm, ICDCS 2014, algorithm 1: executors in
+    descending order of incoming and outgoing traffic; one worker per node; a node takes no more than its capacity
+    and no more than `consolidation` (γ) times its even share of the executors. Ties go to the first node.
+    """
+    problem.require_room()
+    most = math.ceil(consolidation * problem.tasks / problem.nodes)
+    order = np.argsort(-_sizes(problem.limits, problem), kind="stable")
+    traffic = np.asarray(problem.adjacency.sum(axis=1)).ravel()
+    free = problem.limits.copy()
+    count = np.zeros(problem.nodes, dtype=np.int64)
+    result = np.full(problem.tasks, UNPLACED, dtype=np.int64)
+    for task in np.argsort(-traffic, kind="stable"):
+        fitting = order[room_for(problem.loads[task], free[order]) & (count[order] < most)]
+        if not len(fitting):
+            continue
+        # Least added traffic is most traffic kept with the tasks that are already there.
+        node = fitting[np.argmax(connections(problem, int(task), result)[fitting])]
+        result[task] = node
+        free[node] -= problem.loads[task]
+        count[node] += 1
+    return placed_rest(problem, result)
+
+
+def ols(problem: PlacementProblem, *, alpha: float = 0.0) -> Assignment:
+    """OLS: pairs of tasks by traffic into workers, then pairs of workers by traffic onto nodes, least loaded first.
+
+    Aniello, Baldoni and Querzoni, Adaptive online scheduling in Storm, DEBS 2013, section 3.2, and the authors'
+    OnlineScheduler (github.com/leonardoaniello/storm-adaptive-schedulers). A worker holds at most
+    ceil(E/W) + ceil(α (E - W + 1 - ceil(E/W))) executors, α = 0 unless set, as there. Every node offers as many
+    workers as slots of the smallest node's size fit on it, and takes workers up to its capacity.
+    """
+    problem.require_room()
+    slot = problem.limits[np.argmin(_sizes(problem.limits, problem))]
+    slots = int(np.floor(_ratio(problem.limits, slot).min(axis=1) + 1e-9).sum())
+    workers = max(1, min(slots, problem.tasks))
+    fewest = math.ceil(problem.tasks / workers)
+    most = fewest + math.ceil(alpha * (problem.tasks - workers + 1 - fewest))
+    in_worker = _paired(problem, np.tile(slot, (workers, 1)), most)
+    if np.any(in_worker == UNPLACED):
+        waiting = np.flatnonzero(in_worker == UNPLACED)
+        used = int(in_worker.max(initial=-1)) + 1
+        in_worker[waiting] = used + np.arange(len(waiting))
+    _, labels = np.unique(in_worker, return_inverse=True)
+    between_workers = problem.contracted(labels)
+    on_node = _paired(between_workers, problem.limits, between_workers.tasks)
+    return placed_rest(problem, on_node[labels])
+
+
+def _paired(problem: PlacementProblem, limits: Floats, most: int) -> Assignment:
+    """Tasks into bins: heaviest pairs first, together into the least loaded bin, or where they cost least."""
+    rows = problem.adjacency
+    ends = np.repeat(np.arange(problem.tasks), np.diff(rows.indptr))
+    once = ends < rows.indices
+    first, second, rate = ends[once], rows.indices[once], rows.data[once]
+    free, count = limits.copy(), np.zeros(len(limits), dtype=np.int64)
+    result = np.full(problem.tasks, UNPLACED, dtype=np.int64)
+
+    used = np.zeros(len(limits))
+
+    def put(task: int, bin_: int, sign: int = 1) -> None:
+        result[task] = bin_ if sign > 0 else UNPLACED
+        free[bin_] -= sign * problem.loads[task]
+        count[bin_] += sign
+        used[bin_] = _ratio(limits[bin_] - free[bin_], limits[bin_]).max()
+
+    def least_loaded(load: Floats, tasks: int) -> int | None:
+        open_to_it = np.where(room_for(load, free) & (count + tasks <= most), used, np.inf)
+        chosen = int(np.argmin(open_to_it))
+        return chosen if open_to_it[chosen] < np.inf else None
+
+    for e in np.argsort(-rate, kind="stable"):
+        a, b = int(first[e]), int(second[e])
+        known = [int(result[t]) for t in (a, b) if result[t] != UNPLACED]
+        if not known:
+            both = least_loaded(problem.loads[a] + problem.loads[b], 2)
+            for task in (a, b):
+                chosen = both if both is not None else least_loaded(problem.loads[task], 1)
+                if chosen is not None:
+                    put(task, chosen)
+            continue
+        extra = least_loaded(np.maximum(problem.loads[a], problem.loads[b]), 1)
+        options = list(dict.fromkeys(known + ([] if extra is None else [extra])))
+        before = {t: int(result[t]) for t in (a, b)}
+        for task in (a, b):
+            if result[task] != UNPLACED:
+                put(task, before[task], -1)
+        pair = _cheapest_pair(problem, (a, b), float(rate[e]), options, result, free, count, most)
+        for task, bin_ in zip((a, b), pair or (before[a], before[b]), strict=True):
+            if bin_ != UNPLACED:
+                put(task, bin_)
+    for task in np.flatnonzero(result == UNPLACED).tolist():
+        chosen = least_loaded(problem.loads[task], 1)
+        if chosen is not None:
+            put(task, chosen)
+    return result
+
+
+def _cheapest_pair(
+    problem: PlacementProblem,
+    pair: tuple[int, int],
+    rate: float,
+    options: list[int],
+    result: Assignment,
+    free: Floats,
+    count: Ints,
+    most: int,
+) -> tuple[int, int] | None:
+    """The bins for both tasks that keep most traffic, among all combinations of `options` with room."""
+    kept = [_kept_in(problem, task, result, options) for task in pair]
+    left, places = free[options], most - count[options]
+    first, second = (room_for(problem.loads[task], left) & (places >= 1) for task in pair)
+    together = room_for(problem.loads[pair[0]] + problem.loads[pair[1]], left) & (places >= 2)
+    best, best_kept = None, -math.inf
+    for i, x in enumerate(options):
+        for j, y in enumerate(options):
+            if not (together[i] if i == j else first[i] and second[j]):
+                continue
+            value = kept[0][i] + kept[1][j] + (rate if i == j else 0.0)
+            if value > best_kept:
+                best, best_kept = (x, y), value
+    return best
+
+
+def _kept_in(problem: PlacementProblem, task: int, result: Assignment, options: list[int]) -> list[float]:
+    rows = problem.adjacency
+    ends = slice(rows.indptr[task], rows.indptr[task + 1])
+    peers, rates = result[rows.indices[ends]], rows.data[ends]
+    return [float(rates[peers == option].sum()) for option in options]
+
+
+def _task_order(problem: PlacementProblem) -> list[list[int]]:
+    """Tasks of each job in R-Storm's order: operators breadth-first, then one task of each in turn."""
+    job_of, tasks_of = jobs(problem), members(problem)
+    operators: dict[int, list[list[int]]] = {}
+    for operator in breadth_first(problem):
+        operators.setdefault(int(job_of[tasks_of[operator][0]]), []).append(tasks_of[operator])
+    return [
+        [t for turn in zip_longest(*lists) for t in turn if t is not None] for lists in operators.values()
+    ]
+
+
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    """`part` of `whole`, infinite where there is no whole."""
+    ratio: Floats = np.full(np.broadcast_shapes(part.shape, whole.shape), np.inf)
+    np.divide(part, whole, out=ratio, where=whole > 0)
+    return ratio
+
+
+def _sizes(limits: Floats, problem: PlacementProblem) -> Floats:
+    """[nodes]: size of each node over all resources, each as a share of the largest node's."""
+    largest = problem.limits.max(axis=0)
+    sizes: Floats = (limits / np.where(largest > 0, largest, 1.0)).sum(axis=1)
+    return sizes
