@@ -131,7 +131,8 @@ def _fillings(counts: CountProblem, limit_of_node: Floats, limit: int) -> Counts
 
 
 def _priced(problem: PlacementProblem) -> npt.NDArray[np.bool_]:
-    return np.logical_and(problem.running != UNPLACED, problem.move_prices > 0)
+    priced: npt.NDArray[np.bool_] = (problem.running != UNPLACED) & (problem.move_prices > 0)
+    return priced
 
 
 def task_groups(problem: PlacementProblem) -> tuple[Ints, ...]:

@@ -271,7 +271,8 @@ class _Program:
         # HiGHS counts its time limit from the model's first run, not from this one.
         self._highs.setOptionValue("time_limit", self._highs.getRunTime() + max(seconds, 1e-3))
         self._highs.run()
-        return self._highs.getModelStatus()
+        status: highspy.HighsModelStatus = self._highs.getModelStatus()
+        return status
 
     def duals(self) -> Floats:
         """[rows]: what one more unit of each row's sum adds to the objective."""

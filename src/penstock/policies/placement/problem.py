@@ -142,7 +142,8 @@ class PlacementProblem:
 
     def moved(self, assignment: Assignment) -> npt.NDArray[np.bool_]:
         """True for each task that runs now and would run on another node."""
-        return np.logical_and(self.running != UNPLACED, self.running != assignment)
+        moved: npt.NDArray[np.bool_] = (self.running != UNPLACED) & (self.running != assignment)
+        return moved
 
     def move_cost(self, assignment: Assignment) -> float:
         """What the moves from the running placement to `assignment` cost."""

@@ -13,7 +13,8 @@ import numpy as np
 
 from penstock.policies.placement.jobs import breadth_first, jobs, members
 from penstock.policies.placement.packing import connections, placed_rest, room_for
-from penstock.policies.placement.problem import UNPLACED, Assignment, Floats, Ints, PlacementProblem
+from penstock.policies.placement.pairing import paired
+from penstock.policies.placement.problem import UNPLACED, Assignment, Floats, PlacementProblem
 
 
 def round_robin(problem: PlacementProblem) -> Assignment:
@@ -110,97 +111,15 @@ def ols(problem: PlacementProblem, *, alpha: float = 0.0) -> Assignment:
     workers = max(1, min(slots, problem.tasks))
     fewest = math.ceil(problem.tasks / workers)
     most = fewest + math.ceil(alpha * (problem.tasks - workers + 1 - fewest))
-    in_worker = _paired(problem, np.tile(slot, (workers, 1)), most)
+    in_worker = paired(problem, np.tile(slot, (workers, 1)), most)
     if np.any(in_worker == UNPLACED):
         waiting = np.flatnonzero(in_worker == UNPLACED)
         used = int(in_worker.max(initial=-1)) + 1
         in_worker[waiting] = used + np.arange(len(waiting))
     _, labels = np.unique(in_worker, return_inverse=True)
     between_workers = problem.contracted(labels)
-    on_node = _paired(between_workers, problem.limits, between_workers.tasks)
+    on_node = paired(between_workers, problem.limits, between_workers.tasks)
     return placed_rest(problem, on_node[labels])
-
-
-def _paired(problem: PlacementProblem, limits: Floats, most: int) -> Assignment:
-    """Tasks into bins: heaviest pairs first, together into the least loaded bin, or where they cost least."""
-    rows = problem.adjacency
-    ends = np.repeat(np.arange(problem.tasks), np.diff(rows.indptr))
-    once = ends < rows.indices
-    first, second, rate = ends[once], rows.indices[once], rows.data[once]
-    free, count = limits.copy(), np.zeros(len(limits), dtype=np.int64)
-    result = np.full(problem.tasks, UNPLACED, dtype=np.int64)
-
-    used = np.zeros(len(limits))
-
-    def put(task: int, bin_: int, sign: int = 1) -> None:
-        result[task] = bin_ if sign > 0 else UNPLACED
-        free[bin_] -= sign * problem.loads[task]
-        count[bin_] += sign
-        used[bin_] = _ratio(limits[bin_] - free[bin_], limits[bin_]).max()
-
-    def least_loaded(load: Floats, tasks: int) -> int | None:
-        open_to_it = np.where(room_for(load, free) & (count + tasks <= most), used, np.inf)
-        chosen = int(np.argmin(open_to_it))
-        return chosen if open_to_it[chosen] < np.inf else None
-
-    for e in np.argsort(-rate, kind="stable"):
-        a, b = int(first[e]), int(second[e])
-        known = [int(result[t]) for t in (a, b) if result[t] != UNPLACED]
-        if not known:
-            both = least_loaded(problem.loads[a] + problem.loads[b], 2)
-            for task in (a, b):
-                chosen = both if both is not None else least_loaded(problem.loads[task], 1)
-                if chosen is not None:
-                    put(task, chosen)
-            continue
-        extra = least_loaded(np.maximum(problem.loads[a], problem.loads[b]), 1)
-        options = list(dict.fromkeys(known + ([] if extra is None else [extra])))
-        before = {t: int(result[t]) for t in (a, b)}
-        for task in (a, b):
-            if result[task] != UNPLACED:
-                put(task, before[task], -1)
-        pair = _cheapest_pair(problem, (a, b), float(rate[e]), options, result, free, count, most)
-        for task, bin_ in zip((a, b), pair or (before[a], before[b]), strict=True):
-            if bin_ != UNPLACED:
-                put(task, bin_)
-    for task in np.flatnonzero(result == UNPLACED).tolist():
-        chosen = least_loaded(problem.loads[task], 1)
-        if chosen is not None:
-            put(task, chosen)
-    return result
-
-
-def _cheapest_pair(
-    problem: PlacementProblem,
-    pair: tuple[int, int],
-    rate: float,
-    options: list[int],
-    result: Assignment,
-    free: Floats,
-    count: Ints,
-    most: int,
-) -> tuple[int, int] | None:
-    """The bins for both tasks that keep most traffic, among all combinations of `options` with room."""
-    kept = [_kept_in(problem, task, result, options) for task in pair]
-    left, places = free[options], most - count[options]
-    first, second = (room_for(problem.loads[task], left) & (places >= 1) for task in pair)
-    together = room_for(problem.loads[pair[0]] + problem.loads[pair[1]], left) & (places >= 2)
-    best, best_kept = None, -math.inf
-    for i, x in enumerate(options):
-        for j, y in enumerate(options):
-            if not (together[i] if i == j else first[i] and second[j]):
-                continue
-            value = kept[0][i] + kept[1][j] + (rate if i == j else 0.0)
-            if value > best_kept:
-                best, best_kept = (x, y), value
-    return best
-
-
-def _kept_in(problem: PlacementProblem, task: int, result: Assignment, options: list[int]) -> list[float]:
-    rows = problem.adjacency
-    ends = slice(rows.indptr[task], rows.indptr[task + 1])
-    peers, rates = result[rows.indices[ends]], rows.data[ends]
-    return [float(rates[peers == option].sum()) for option in options]
 
 
 def _task_order(problem: PlacementProblem) -> list[list[int]]:
