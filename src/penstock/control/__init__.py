@@ -7,6 +7,7 @@ from penstock.control.damping import Damping
 from penstock.control.decision import Decision, PolicyRun, Settings, decide
 from penstock.control.desired import Desired
 from penstock.control.effects import Effect
+from penstock.control.explain import Explanation, as_text, explain
 from penstock.control.journal import Journal, JournalError, Retention, SqliteJournal
 from penstock.control.leases import Lease
 from penstock.control.loop import Loop, Stop, Subscriber
@@ -24,6 +25,7 @@ __all__ = [
     "Desired",
     "Effect",
     "Evidence",
+    "Explanation",
     "Fault",
     "Journal",
     "JournalError",
@@ -47,6 +49,8 @@ __all__ = [
     "WallClock",
     "Withheld",
     "arbitrate",
+    "as_text",
     "decide",
+    "explain",
     "replay",
 ]

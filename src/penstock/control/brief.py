@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.telemetry import Snapshot
 
@@ -128,15 +129,26 @@ def _constraints(snapshot: Snapshot) -> tuple[ConstraintBrief, ...]:
 
 
 def _operators(snapshot: Snapshot) -> tuple[OperatorBrief, ...]:
-    view, table = snapshot.by_operator, snapshot.operators
+    # Three sums instead of `snapshot.by_operator`, whose many columns take ten times as long.
+    tasks, table, count = snapshot.tasks, snapshot.operators, len(snapshot.dataflow.operators)
+    everything = bool(tasks.known.all())
+    rows = tasks.operator if everything else tasks.operator[tasks.known]
+
+    def total(column: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.bincount(rows, column if everything else column[tasks.known], count).astype(np.float64)
+
+    seen = np.bincount(rows, minlength=count)
+    arrival_rps = total(tasks.arrived) / snapshot.interval_s
+    utilisation = total(tasks.busy_s) / (np.maximum(seen, 1) * snapshot.interval_s)
+    queued = total(tasks.queued)
     return tuple(
         OperatorBrief(
             id=operator.id,
             parallelism=int(table.parallelism[i]),
             alternate=operator.alternates[table.alternate[i]].name,
-            arrival_rps=_tidy(view.arrival_rps[i]) if view.known[i] else None,
-            utilisation=_tidy(view.utilisation[i]) if view.known[i] else None,
-            queued=_tidy(view.queued[i]),
+            arrival_rps=_tidy(arrival_rps[i]) if seen[i] else None,
+            utilisation=_tidy(utilisation[i]) if seen[i] else None,
+            queued=_tidy(queued[i]),
         )
         for i, operator in enumerate(snapshot.dataflow.operators)
     )

@@ -1,0 +1,267 @@
+"""A run of the journal as a story: what was seen, what was decided and why, what came of it, what is out of reach."""
+
+from __future__ import annotations
+
+import datetime
+import textwrap
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.control.brief import Brief
+from penstock.control.episodes import Episode, Line, episodes
+from penstock.control.journal import Journal, JournalError
+from penstock.control.record import Cycle, Run
+from penstock.control.sentences import duration, number, quantity, sentence
+
+WIDTH = 110
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoalKept:
+    """How a latency goal fared over the run; figures over the cycles in which it was measured."""
+
+    name: str
+    bound_ms: float
+    held: float
+    """Share of cycles, 0..1."""
+    mean_ms: float | None
+    worst_ms: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkServed:
+    """How much of the input counted at a sink."""
+
+    name: str
+    accuracy: float | None
+    lowest: float | None
+    min_accuracy: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreached:
+    """A goal no action reached, why, and what would help."""
+
+    goal: str
+    code: str
+    why: str
+    helps: str
+    first_s: float
+    last_s: float
+    cycles: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The run in figures."""
+
+    cycles: int
+    duration_s: float
+    goals: tuple[GoalKept, ...]
+    sinks: tuple[SinkServed, ...]
+    actions: Mapping[str, int]
+    outcomes: Mapping[str, int]
+    withheld: Mapping[str, int]
+    """Reason code to how often."""
+    worked: int
+    did_not_work: int
+    faults: Mapping[str, int]
+    skipped: int
+    cost: float
+    dry_run: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """All there is to tell about a run."""
+
+    run: Run
+    start_s: float
+    episodes: tuple[Episode, ...]
+    unreached: tuple[Unreached, ...]
+    summary: Summary
+
+
+def explain(journal: Journal, run: str) -> Explanation:
+    """The story of a run. `JournalError` if the journal has none of that name."""
+    known = {r.id: r for r in journal.runs()}
+    if run not in known:
+        names = ", ".join(list(known)[-5:]) or "none"
+        raise JournalError(f"the journal has no run '{run}'; the latest are: {names}")
+    cycles = tuple(journal.cycles(run))
+    return Explanation(
+        run=known[run],
+        start_s=cycles[0].time_s if cycles else 0.0,
+        episodes=tuple(episodes(cycles)),
+        unreached=_unreached(cycles),
+        summary=_summary(cycles),
+    )
+
+
+def _unreached(cycles: Sequence[Cycle]) -> tuple[Unreached, ...]:
+    found: dict[tuple[str, str], Unreached] = {}
+    for cycle in cycles:
+        for notice in cycle.plan.notices:
+            key = (notice.goal, notice.reason.code)
+            earlier = found.get(key)
+            found[key] = Unreached(
+                goal=notice.goal,
+                code=notice.reason.code,
+                why=sentence(notice.reason),
+                helps=notice.helps,
+                first_s=cycle.time_s if earlier is None else earlier.first_s,
+                last_s=cycle.time_s,
+                cycles=1 if earlier is None else earlier.cycles + 1,
+            )
+    return tuple(found.values())
+
+
+def _summary(cycles: Sequence[Cycle]) -> Summary:
+    briefs = [c.brief for c in cycles if c.brief is not None]
+    effects = [e for c in cycles for e in c.effects]
+    return Summary(
+        cycles=len(cycles),
+        duration_s=cycles[-1].time_s - cycles[0].time_s if cycles else 0.0,
+        goals=_goals(briefs),
+        sinks=_sinks(briefs),
+        actions=Counter(p.action.kind for c in cycles for p in c.plan.actions),
+        outcomes=Counter(o.status for c in cycles for o in c.outcomes),
+        withheld=Counter(w.reason.code for c in cycles for w in c.plan.withheld),
+        worked=sum(e.verdict == "worked" for e in effects),
+        did_not_work=sum(e.verdict == "did-not" for e in effects),
+        faults=Counter(f.code for c in cycles for f in c.faults),
+        skipped=sum(c.skipped for c in cycles),
+        cost=briefs[-1].cost if briefs else 0.0,
+        dry_run=any(c.dry_run for c in cycles),
+    )
+
+
+def _goals(briefs: Sequence[Brief]) -> tuple[GoalKept, ...]:
+    kept = []
+    for goal in briefs[-1].constraints if briefs else ():
+        seen = [c for b in briefs for c in b.constraints if c.name == goal.name]
+        late = [c.latency_s for c in seen if c.latency_s is not None]
+        kept.append(
+            GoalKept(
+                name=goal.name,
+                bound_ms=goal.bound_s * 1e3,
+                held=sum(c.held for c in seen) / len(seen),
+                mean_ms=sum(late) / len(late) * 1e3 if late else None,
+                worst_ms=max(late) * 1e3 if late else None,
+            )
+        )
+    return tuple(kept)
+
+
+def _sinks(briefs: Sequence[Brief]) -> tuple[SinkServed, ...]:
+    served = []
+    for sink in briefs[-1].sinks if briefs else ():
+        known = [s.accuracy for b in briefs for s in b.sinks if s.id == sink.id and s.accuracy is not None]
+        served.append(
+            SinkServed(
+                name=sink.id,
+                accuracy=sum(known) / len(known) if known else None,
+                lowest=min(known) if known else None,
+                min_accuracy=sink.min_accuracy,
+            )
+        )
+    return tuple(served)
+
+
+def as_text(explanation: Explanation, *, width: int = WIDTH) -> str:
+    """The story for a plain terminal or a file."""
+    out = [*_heading(explanation), ""]
+    for episode in explanation.episodes:
+        out += _episode_text(episode, explanation.start_s, width)
+    if explanation.unreached:
+        out += ["", "Out of reach"]
+        for goal in explanation.unreached:
+            helps = f" What would help: {goal.helps}." if goal.helps else ""
+            when = f"from {clock(goal.first_s - explanation.start_s)}, in {_count(goal.cycles, 'cycle')}"
+            out += _wrapped(f"  {goal.goal}: ", f"{goal.why} ({when}).{helps}", width)
+    out += ["", "In short", *_summary_text(explanation.summary, width)]
+    return "\n".join(out) + "\n"
+
+
+def clock(seconds: float) -> str:
+    """Time since the start as minutes and seconds: `+1:05`, `+2:00:00`."""
+    whole = round(seconds)
+    hours, rest = divmod(whole, 3600)
+    return f"+{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"+{rest // 60}:{rest % 60:02d}"
+
+
+def _heading(explanation: Explanation) -> list[str]:
+    run, summary = explanation.run, explanation.summary
+    began = datetime.datetime.fromtimestamp(run.started_unix, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    heading = [
+        f"{run.id}: dataflow {run.dataflow}, {_count(summary.cycles, 'cycle')} over"
+        f" {duration(summary.duration_s)}, begun {began}, Penstock {run.version}"
+    ]
+    if summary.dry_run:
+        heading.append("A dry run: decided and explained, nothing done.")
+    return heading
+
+
+def _episode_text(episode: Episode, start_s: float, width: int) -> list[str]:
+    begin, end = clock(episode.from_s - start_s), clock(episode.to_s - start_s)
+    when = begin if begin == end else f"{begin} to {end}"
+    out = _wrapped(f"{when:<18} ", episode.title, width)
+    for line in episode.lines:
+        out += _line_text(line, start_s, width)
+    return out
+
+
+def _line_text(line: Line, start_s: float, width: int) -> list[str]:
+    head = f"    {clock(line.time_s - start_s):>8}  {line.topic:<10}  "
+    policy = f" [{line.policy}]" if line.policy and line.topic in ("decided", "held back", "fault") else ""
+    return _wrapped(head, line.text + policy, width)
+
+
+def _summary_text(summary: Summary, width: int) -> list[str]:
+    out: list[str] = []
+    for goal in summary.goals:
+        figures = (
+            f", mean {quantity('_ms', goal.mean_ms)}, worst {quantity('_ms', goal.worst_ms)}"
+            if goal.mean_ms is not None
+            else ", never measured"
+        )
+        text = f"held in {quantity('share', goal.held)} of cycles (bound {quantity('_ms', goal.bound_ms)}{figures})"
+        out += _wrapped(f"  {goal.name}: ", text, width)
+    for sink in summary.sinks:
+        if sink.accuracy is not None:
+            least = f", must be {quantity('share', sink.min_accuracy)}" if sink.min_accuracy else ""
+            text = (
+                f"{quantity('share', sink.accuracy)} of the input counted, {quantity('share', sink.lowest)} at"
+                f" the lowest{least}"
+            )
+            out += _wrapped(f"  {sink.name}: ", text, width)
+    told = ", ".join(_count(n, kind) for kind, n in summary.actions.items()) or "none was needed"
+    out += _wrapped("  actions: ", told, width)
+    if summary.worked or summary.did_not_work:
+        out.append(f"  effects: {summary.worked} as expected, {summary.did_not_work} not")
+    if summary.withheld:
+        told = ", ".join(f"{n} {code.replace('-', ' ')}" for code, n in sorted(summary.withheld.items()))
+        out += _wrapped("  held back: ", told, width)
+    if summary.faults:
+        told = ", ".join(f"{n} {code.replace('-', ' ')}" for code, n in sorted(summary.faults.items()))
+        out += _wrapped("  faults survived: ", told, width)
+    if summary.skipped:
+        out.append(f"  late: {_count(summary.skipped, 'cycle')} skipped")
+    if summary.cost:
+        out.append(f"  cost: {number(summary.cost)}")
+    return out
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}{'es' if noun.endswith('ch') else 's'}"
+
+
+def _wrapped(head: str, text: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        head + text,
+        width,
+        subsequent_indent=" " * len(head),
+        drop_whitespace=True,
+        replace_whitespace=False,
+    )
