@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-FULLY_KNOWN_FIT = 24  # observations before the first fit of the unseasonal model
+FIRST_FIT_STEPS = 24  # observations before the first fit of the unseasonal model
+PROBE_RATIOS = 3  # from one step to the horizon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,9 +19,8 @@ class ForecastOptions:
     history_steps: int = 360
     """Observations kept for fitting (steps, 48 or more) when that is more than `history_seasons` are."""
 
-    probe_steps: tuple[int, ...] = (1, 6, 36, 180)
-    """Horizons at which errors are tracked (steps, rising, first 1); between them errors are interpolated.
-    Take the last one near the furthest horizon that is asked for."""
+    horizon_steps: int = 180
+    """Furthest horizon that forecasts are asked for (steps, 1 or more); further ones are less sure than they say."""
 
     mean_steps: int = 12
     """Window of the moving average (steps, 1 or more)."""
@@ -31,7 +31,7 @@ class ForecastOptions:
     choice_sharpness: float = 4.0
     """How strongly lower error wins (exponent, 0 or more): a model weighs error**-sharpness."""
 
-    outlier_sigmas: float = 3.0
+    outlier_sigmas: float = 2.0
     """Innovations move level, trend and season by at most this many spreads (spreads, above 0, inf = all)."""
 
     nonnegative: bool = True
@@ -50,9 +50,8 @@ class ForecastOptions:
         checks = {
             "season_steps is 0 or at least 2": self.season_steps == 0 or self.season_steps >= 2,
             "history_seasons is at least 2": self.history_seasons >= 2,
-            "history_steps is at least 48": self.history_steps >= 2 * FULLY_KNOWN_FIT,
-            "probe_steps rise from 1": self.probe_steps[:1] == (1,)
-            and all(a < b for a, b in zip(self.probe_steps, self.probe_steps[1:], strict=False)),
+            "history_steps is at least 48": self.history_steps >= 2 * FIRST_FIT_STEPS,
+            "horizon_steps is at least 1": self.horizon_steps >= 1,
             "mean_steps is at least 1": self.mean_steps >= 1,
             "error_memory_steps is at least 1": self.error_memory_steps >= 1,
             "choice_sharpness is 0 or more": self.choice_sharpness >= 0,
@@ -70,3 +69,19 @@ class ForecastOptions:
     def capacity_steps(self) -> int:
         """Observations that a state keeps."""
         return max(self.history_seasons * self.season_steps, self.history_steps, self.mean_steps)
+
+    @property
+    def probe_steps(self) -> tuple[int, ...]:
+        """Horizons at which errors are tracked, rising from 1 in even ratios; between them they are interpolated.
+
+        Long ones lie half a season off a whole number of seasons. At whole seasons the last value looks as good
+        as a seasonal model, and would be trusted for all the horizons between.
+        """
+        steps = {round(self.horizon_steps ** (k / PROBE_RATIOS)) for k in range(PROBE_RATIOS + 1)}
+        half = self.season_steps // 2
+        if half:
+            steps = {
+                h if h <= half else max(1, round(h / self.season_steps)) * self.season_steps - half
+                for h in steps
+            }
+        return tuple(sorted(steps))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from penstock.forecast.options import ForecastOptions
 from penstock.forecast.smoothing import ALPHA, LOG, PHI, RHO, Floats, Ints
-from penstock.forecast.state import ForecastState
+from penstock.forecast.state import CANDIDATES, ForecastState
 
 Choices = NDArray[np.int8]
 
@@ -52,7 +52,7 @@ def foresee(
         steps, above, share, state.last, _moving_average(state, options),
         holt.parameters, holt.level, holt.trend, holt.excess,
         seasonal.parameters, seasonal.level, seasonal.trend, seasonal.excess,
-        _coming_season(state, steps),
+        _coming_season(state, steps), _last_season(state, steps),
         _weights(state.errors.absolute, options.choice_sharpness),
         _squares(state.errors.squared, probes),
         options.nonnegative, keep_candidates,
@@ -77,6 +77,14 @@ def _coming_season(state: ForecastState, steps: Ints) -> Floats:
     if not season:
         return np.zeros((len(steps), state.series_count))
     return np.array([season[(state.clock + h - 1) % len(season)] for h in steps.tolist()])
+
+
+def _last_season(state: ForecastState, steps: Ints) -> Floats:
+    """Return [step, series] of what was observed at the same time in the last season, NaN where nothing was."""
+    slots = len(state.holt_winters.season)
+    nothing = np.full(state.series_count, np.nan)
+    back = [h - 1 - slots * -(-h // slots) if slots else -len(state.history) - 1 for h in steps.tolist()]
+    return np.array([state.history[k] if -k <= len(state.history) else nothing for k in back])
 
 
 def _between(steps: Ints, probes: Ints) -> tuple[Ints, Floats]:
@@ -145,6 +153,7 @@ def _foresee(
     seasonal_trend: Floats,
     seasonal_excess: Floats,
     season: Floats,
+    last_season: Floats,
     weights: Floats,
     squares: Floats,
     nonnegative: bool,
@@ -155,8 +164,8 @@ def _foresee(
     mean = np.zeros((series, horizon))
     sigma = np.zeros((series, horizon))
     model = np.full((series, horizon), -1, np.int8)
-    candidates = np.full((horizon if keep else 0, series, 4), np.nan)
-    guess = np.empty(4)
+    candidates = np.full((horizon if keep else 0, series, CANDIDATES), np.nan)
+    guess = np.empty(CANDIDATES)
     for i in range(series):
         if math.isnan(last[i]):
             continue
@@ -174,7 +183,8 @@ def _foresee(
                 seasonal_damping *= q[PHI]
                 seasonal_damped += seasonal_damping
                 seasonal_fade *= q[RHO]
-            guess[0], guess[1], guess[2], guess[3] = last[i], average[i], np.nan, np.nan
+            guess[0], guess[1], guess[2], guess[3] = last[i], average[i], np.nan, np.nan  # as Model counts
+            guess[4] = last_season[j, i]
             if fitted:
                 z = holt_level[i] + damped * holt_trend[i] + fade * holt_excess[i]
                 guess[2] = math.expm1(z) if p[LOG] == 1.0 else z
@@ -182,8 +192,8 @@ def _foresee(
                 z = seasonal_level[i] + seasonal_damped * seasonal_trend[i] + season[j, i]
                 z += seasonal_fade * seasonal_excess[i]
                 guess[3] = math.expm1(z) if q[LOG] == 1.0 else z
-            heaviest = 0.0
-            for m in range(4):
+            heaviest, total = 0.0, 0.0
+            for m in range(CANDIDATES):
                 if math.isnan(guess[m]):
                     continue
                 if nonnegative:
@@ -191,9 +201,14 @@ def _foresee(
                 weight = share[j] * weights[i, above[j], m]
                 if share[j] < 1.0:
                     weight += (1.0 - share[j]) * weights[i, max(above[j] - 1, 0), m]
+                total += weight
                 mean[i, j] += weight * guess[m]
                 if weight > heaviest:
                     heaviest, model[i, j] = weight, m
+            if total > 0.0:
+                mean[i, j] /= total  # less than 1 where the last season has a gap
+            else:
+                mean[i, j], model[i, j] = average[i], 1
             square = share[j] * squares[i, above[j]]
             if share[j] < 1.0:
                 square += (1.0 - share[j]) * squares[i, max(above[j] - 1, 0)]

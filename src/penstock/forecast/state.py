@@ -26,10 +26,10 @@ class Model(IntEnum):
     MEAN = 1
     HOLT = 2
     HOLT_WINTERS = 3
+    LAST_SEASON = 4
 
 
-CANDIDATES = 4
-SMOOTHED = (Model.HOLT, Model.HOLT_WINTERS)
+CANDIDATES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class ForecastState:
     """Everything a forecast rests on. Never written to; `update` makes the next one."""
 
     clock: int  # steps since start
-    seen: Ints  # known observations of each series
+    held: Ints  # known observations in the history
     last: Floats  # last known observation, NaN before the first
     history: tuple[Column, ...]  # oldest first, NaN where missing
     holt: Smoother
@@ -82,12 +82,12 @@ class ForecastState:
     @property
     def series_count(self) -> int:
         """Number of series, the length of every column."""
-        return len(self.seen)
+        return len(self.held)
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return the whole state as named arrays, fit for `numpy.savez`; `from_arrays` reads them back."""
         arrays: dict[str, np.ndarray[Any, Any]] = {}
-        _collect(self, "", arrays)
+        _collect(self, "", self.series_count, arrays)
         return arrays
 
     @classmethod
@@ -101,7 +101,7 @@ class ForecastState:
         )
         return cls(
             clock=int(arrays["clock"]),
-            seen=arrays["seen"],
+            held=arrays["held"],
             last=arrays["last"],
             history=tuple(arrays["history"]),
             holt=_smoother(arrays, "holt."),
@@ -117,7 +117,7 @@ def start(series_count: int, options: ForecastOptions) -> ForecastState:
     probes = len(options.probe_steps)
     return ForecastState(
         clock=0,
-        seen=np.zeros(series_count, np.int64),
+        held=np.zeros(series_count, np.int64),
         last=np.full(series_count, np.nan),
         history=(),
         holt=_unfitted(series_count, 0),
@@ -177,11 +177,10 @@ def _rebuild(value: Any, pick: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, 
     return value
 
 
-def _collect(value: Any, prefix: str, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
+def _collect(value: Any, prefix: str, count: int, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
     for f in fields(value):
         part, name = getattr(value, f.name), f"{prefix}{f.name}"
         if name == "errors.pending":
-            count = value.squared.shape[0]
             arrays["errors.pending.due"] = np.array([w.due for w in part], np.int64)
             arrays["errors.pending.probe"] = np.array([w.probe for w in part], np.int64)
             arrays["errors.pending.candidates"] = np.array([w.candidates for w in part]).reshape(
@@ -189,9 +188,9 @@ def _collect(value: Any, prefix: str, arrays: dict[str, np.ndarray[Any, Any]]) -
             )
             arrays["errors.pending.issued"] = np.array([w.issued for w in part]).reshape(len(part), count)
         elif is_dataclass(part):
-            _collect(part, f"{name}.", arrays)
+            _collect(part, f"{name}.", count, arrays)
         elif isinstance(part, tuple):
-            arrays[name] = np.array(part).reshape(len(part), -1)
+            arrays[name] = np.array(part).reshape(len(part), count)
         else:
             arrays[name] = np.asarray(part)
 

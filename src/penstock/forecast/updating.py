@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.forecast.fitting import fit_rows
-from penstock.forecast.options import FULLY_KNOWN_FIT, ForecastOptions
+from penstock.forecast.options import FIRST_FIT_STEPS, ForecastOptions
 from penstock.forecast.outlook import foresee
 from penstock.forecast.smoothing import Floats, Ints, advance
 from penstock.forecast.state import Errors, ForecastState, Model, Pending, Smoother
@@ -31,10 +31,12 @@ def update(
     column = _checked(state, values, options, known)
     errors, one_step = _score(state, column, options)
     here = ~np.isnan(column)
+    full = len(state.history) == options.capacity_steps
+    forgotten = ~np.isnan(state.history[0]) if full else np.zeros_like(here)
     state = replace(
         state,
         clock=state.clock + 1,
-        seen=state.seen + here,
+        held=state.held + here - forgotten,
         last=np.where(here, column, state.last),
         history=(*state.history, column)[-options.capacity_steps :],
         holt=_observe(state.holt, column, 0, one_step, Model.HOLT, errors, options),
@@ -137,14 +139,11 @@ def _observe(
 
 def _due(state: ForecastState, smoother: Smoother, options: ForecastOptions) -> Ints:
     """Return the rows to fit now: enough seen for the first time, twice as much as last time, or drifted."""
-    enough = max(2 * len(smoother.season), FULLY_KNOWN_FIT)
+    enough = max(2 * len(smoother.season), FIRST_FIT_STEPS)
     fitted = smoother.fitted_on
-    held = np.minimum(state.seen, options.capacity_steps)
-    first = (fitted == 0) & (held >= enough)
-    grown = (fitted > 0) & (fitted < options.capacity_steps)
-    grown &= held >= np.minimum(2 * fitted, options.capacity_steps)
+    grown = (fitted < options.capacity_steps) & (state.held >= np.minimum(2 * fitted, options.capacity_steps))
     drifted = smoother.strikes >= options.drift_patience_steps
-    rows = np.flatnonzero(first | grown | drifted)
+    rows = np.flatnonzero((state.held >= enough) & (grown | drifted))
     if len(rows) > options.refits_per_update:
         rows = rows[np.argsort(fitted[rows], kind="stable")[: options.refits_per_update]]
     return rows
@@ -180,7 +179,7 @@ def _refit(state: ForecastState, model: Model, options: ForecastOptions) -> Fore
         excess=_put(smoother.excess, rows, places[:, 2]),
         spread=_put(smoother.spread, rows, places[:, 3]),
         season=tuple(_put(column, rows, seasons[:, k]) for k, column in enumerate(smoother.season)),
-        fitted_on=_put(smoother.fitted_on, rows, np.minimum(state.seen[rows], options.capacity_steps)),
+        fitted_on=_put(smoother.fitted_on, rows, state.held[rows]),
         strikes=_put(smoother.strikes, rows, np.zeros(len(rows), np.int64)),
     )
     errors = replace(state.errors, absolute=tracked)
