@@ -26,7 +26,7 @@ from penstock.runtimes.spark.session import spark_jars
 
 STATE_FILE = "cluster.json"
 DEFAULT_RUN_DIR = Path(".penstock") / "cluster"
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
 
 

@@ -1,0 +1,97 @@
+"""How users' functions reach the workers.
+
+A function of an installed package travels by name and is imported there. Any other (a main program, a flow file, a
+module that only this process can find) travels by value, with the globals it uses. Functions that are shipped
+together share their globals, and a worker unpacks each shipment once, so what a function keeps in a global (a
+model, a connection) lives as long as the worker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pyspark import cloudpickle
+
+_INSTALLED = tuple(
+    {str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shipment:
+    """Functions, packed."""
+
+    data: bytes
+    digest: str
+
+    @classmethod
+    def of(cls, functions: Sequence[Callable[..., Any] | None]) -> Shipment:
+        """The functions, in this order, ready to travel."""
+        with _by_value(_not_installed(functions)):
+            data = cloudpickle.dumps(tuple(functions))
+        return cls(data, hashlib.sha256(data).hexdigest())
+
+    def unpack(self) -> tuple[Any, ...]:
+        """The functions; the same objects each time within one process."""
+        return _unpacked(self.digest, _Bytes(self.data))
+
+
+class _Bytes:
+    """Bytes that the cache below does not look at: the digest says what they are."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Bytes)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@lru_cache(maxsize=64)
+def _unpacked(digest: str, held: _Bytes) -> tuple[Any, ...]:
+    return tuple(cloudpickle.loads(held.data))
+
+
+def _not_installed(functions: Sequence[Callable[..., Any] | None]) -> list[ModuleType]:
+    found: dict[str, ModuleType] = {}
+    for function in functions:
+        module = sys.modules.get(getattr(function, "__module__", None) or "")
+        if module is None or module.__name__ == "__main__" or _is_installed(module):
+            continue
+        package = module.__name__.partition(".")[0]
+        found[package] = sys.modules.get(package, module)
+    return list(found.values())
+
+
+def _is_installed(module: ModuleType) -> bool:
+    if module.__name__.partition(".")[0] == "penstock":  # workers need it anyway
+        return True
+    file = getattr(module, "__file__", None)
+    return file is None or str(Path(file).resolve()).startswith(_INSTALLED)
+
+
+@contextmanager
+def _by_value(modules: list[ModuleType]) -> Iterator[None]:
+    registered = []
+    try:
+        for module in modules:
+            if module.__name__ not in cloudpickle.list_registry_pickle_by_value():
+                cloudpickle.register_pickle_by_value(module)
+                registered.append(module)
+        yield
+    finally:
+        for module in registered:
+            cloudpickle.unregister_pickle_by_value(module)
