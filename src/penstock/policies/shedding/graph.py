@@ -1,0 +1,79 @@
+"""A dataflow as arrays, so that a value travels up or down all of it in one step per level."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from penstock.dataflow import Dataflow
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """Streams as pairs of operator rows, and the operators' distance from the sources (longest path)."""
+
+    level: Ints
+    source: Ints
+    target: Ints
+    application: Ints
+    """Number of the connected component each operator belongs to."""
+
+    @classmethod
+    def of(cls, dataflow: Dataflow) -> Graph:
+        """The graph of a dataflow; a cycle is a ValueError."""
+        row, count = dataflow.row, len(dataflow.operators)
+        source = np.fromiter((row[s.source] for s in dataflow.streams), np.int64, len(dataflow.streams))
+        target = np.fromiter((row[s.target] for s in dataflow.streams), np.int64, len(dataflow.streams))
+        pairs = coo_array((np.ones(len(source), np.int8), (source, target)), shape=(count, count))
+        application = connected_components(pairs, directed=False)[1] if count else np.zeros(0)
+        return cls(_levels(count, source, target), source, target, application.astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self.level)
+
+    def forward(self) -> Iterator[Ints]:
+        """Rows of streams in groups: when a group comes, everything above its targets has been done."""
+        return _groups(self.level[self.target] if len(self.target) else self.target)
+
+    def backward(self) -> Iterator[Ints]:
+        """Rows of streams in groups: when a group comes, everything below its sources has been done."""
+        return _groups(-self.level[self.source] if len(self.source) else self.source)
+
+    def highest_below(self, values: Floats) -> Floats:
+        """For every operator, the highest of its own value and those of all operators downstream."""
+        best = values.copy()
+        for streams in self.backward():
+            np.maximum.at(best, self.source[streams], best[self.target[streams]])
+        return best
+
+    def lowest_above(self, values: Floats) -> Floats:
+        """For every operator, the lowest of its own value and those of all operators upstream."""
+        least = values.copy()
+        for streams in self.forward():
+            np.minimum.at(least, self.target[streams], least[self.source[streams]])
+        return least
+
+
+def _levels(count: int, source: Ints, target: Ints) -> Ints:
+    level = np.zeros(count, np.int64)
+    for _ in range(count + 1):
+        deeper = level.copy()
+        np.maximum.at(deeper, target, level[source] + 1)
+        if np.array_equal(deeper, level):
+            return level
+        level = deeper
+    raise ValueError("the dataflow has a cycle")
+
+
+def _groups(keys: Ints) -> Iterator[Ints]:
+    order = np.argsort(keys, kind="stable")
+    cuts = np.flatnonzero(np.diff(keys[order])) + 1
+    return iter(np.split(order, cuts)) if len(order) else iter(())

@@ -1,0 +1,97 @@
+"""What no shedding and no move can hold, said aloud: which goal, by how much, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from penstock.dataflow.model import OperatorId
+from penstock.policies.proposal import Notice, Reason
+from penstock.policies.shedding.graph import Floats, Ints
+from penstock.policies.shedding.moves import FITS
+from penstock.policies.shedding.situation import Situation
+from penstock.telemetry.moments import totals
+
+
+def notices_of(now: Situation, node: Ints, short: Floats) -> tuple[Notice, ...]:
+    """Notices about minima on nodes, minima within one core, and backlogs, given where tasks are or go."""
+    return (*_crowded(now, node, short), *_too_large(now), *_outlasting(now))
+
+
+def _crowded(now: Situation, node: Ints, short: Floats) -> Iterator[Notice]:
+    """Nodes whose minima do not fit even after the moves."""
+    rows = np.flatnonzero((short > 0) & ~now.sheltered)
+    if not len(rows):
+        return
+    placed = node >= 0
+    needed = totals(node[placed], now.minimum[placed], len(short))
+    operators = now.snapshot.tasks.operator
+    for n in rows:
+        here = np.unique(operators[(node == n) & (now.minimum > 0)])
+        names = ", ".join(now.id_of(int(o)) for o in here)
+        yield Notice(
+            goal=f"minimum accuracy on {now.snapshot.nodes.ids[n]}",
+            reason=Reason(
+                code="minima-do-not-fit",
+                facts={
+                    "node": now.snapshot.nodes.ids[n],
+                    "needed_cores": float(needed[n]),
+                    "available_cores": float(now.available[n]),
+                    "short_cores": float(short[n]),
+                    "operators": names,
+                },
+            ),
+            helps=f"{short[n]:.2f} more cores, or lower minima for what depends on {names}",
+        )
+
+
+def _too_large(now: Situation) -> Iterator[Notice]:
+    """Operators with a task that needs more than a core for the minimum alone."""
+    tasks, demand = now.snapshot.tasks, now.demand
+    minimum = now.restrictions.min_accuracy[tasks.operator]
+    needed = demand.base + minimum * demand.slope
+    over = np.flatnonzero(needed > demand.core + FITS)
+    for operator in np.unique(tasks.operator[over]):
+        mine = tasks.operator == operator
+        share = float(np.max(needed[mine] / demand.core[mine]))
+        count = int(mine.sum())
+        id_ = now.id_of(int(operator))
+        yield Notice(
+            goal=f"minimum accuracy of {id_}",
+            reason=Reason(
+                code="minimum-exceeds-core",
+                facts={
+                    "operator": id_,
+                    "min_accuracy": float(now.restrictions.min_accuracy[operator]),
+                    "needed_cores": float(np.max(needed[mine])),
+                    "core": float(np.max(demand.core[mine])),
+                    "tasks": count,
+                },
+            ),
+            helps=f"at least {int(np.ceil(count * share - FITS))} tasks for {id_}, or a lower minimum",
+        )
+
+
+def _outlasting(now: Situation) -> Iterator[Notice]:
+    """Backlogs that the minima do not let drain in time."""
+    for id_, deadline in now.backlog.deadlines_s.items():
+        row = now.snapshot.dataflow.row[OperatorId(id_)]
+        longer = float(now.stretch[row])
+        if longer <= 1:
+            continue
+        left = max(deadline - now.snapshot.time_s, now.snapshot.interval_s)
+        yield Notice(
+            goal=f"lag of {id_}",
+            reason=Reason(
+                code="minima-keep-backlog",
+                facts={
+                    "operator": id_,
+                    "lag_s": float(now.backlog.lag_s[row]),
+                    "bound_s": now.options.lag_s,
+                    "within_s": left,
+                    "possible_s": left * longer if np.isfinite(longer) else None,
+                },
+            ),
+            helps="more cores, lower minima below it, or a longer drain_s",
+        )

@@ -1,0 +1,109 @@
+"""The controller: every cycle, the accuracy each sink can have, and what to keep, move or say for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from penstock.policies.proposal import Proposal
+from penstock.policies.shedding.actions import move_actions, shed_actions
+from penstock.policies.shedding.keeps import Keeps
+from penstock.policies.shedding.moves import Relocation, relocate
+from penstock.policies.shedding.notices import notices_of
+from penstock.policies.shedding.options import SheddingOptions
+from penstock.policies.shedding.settling import settle
+from penstock.policies.shedding.situation import Situation, Warmup
+from penstock.telemetry import Snapshot
+from penstock.telemetry.moments import totals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SheddingMemory:
+    """What was decided before: accuracies below 1 (by sink), warm-ups, and when which backlog must be gone."""
+
+    accuracy: Mapping[str, float] = field(default_factory=dict)
+    warmups: tuple[Warmup, ...] = ()
+    deadlines_s: Mapping[str, float] = field(default_factory=dict)
+    unseen_s: Mapping[str, float] = field(default_factory=dict)
+    """Sinks whose application was not measured lately (no micro-batch ended), and since when."""
+
+
+class Shedding:
+    """Every sink as accurate as the CPU allows: by priority, never below its minimum, moving tasks if need be."""
+
+    name = "shedding"
+
+    def start(self, options: SheddingOptions) -> SheddingMemory:
+        """Every sink at 100 %."""
+        return SheddingMemory()
+
+    def decide(
+        self, snapshot: Snapshot, memory: SheddingMemory, options: SheddingOptions
+    ) -> tuple[Proposal, SheddingMemory]:
+        """Shares to keep and tasks to move, and a notice for each minimum or lag that nothing here can hold."""
+        sinks = snapshot.sinks
+        if not len(sinks):
+            return Proposal(policy=self.name), memory
+        now = Situation.of(snapshot, options, memory.deadlines_s, memory.warmups)
+        moves = _moves(now)
+        node, busy = now.node.copy(), now.sheltered.copy()
+        busy[node[moves.tasks]] = busy[moves.targets] = True
+        node[moves.tasks] = moves.targets
+
+        ids = [now.id_of(o) for o in sinks.operator.tolist()]
+        before = np.array([memory.accuracy.get(id_, 1.0) for id_ in ids])
+        unseen: dict[str, float] = {
+            id_: memory.unseen_s.get(id_, snapshot.time_s)
+            for id_, seen in zip(ids, now.seen[sinks.operator].tolist(), strict=True)
+            if not seen
+        }
+        blind = np.array([snapshot.time_s - unseen.get(id_, -np.inf) < options.warmup_s for id_ in ids])
+        settled = settle(now, node, busy, before, blind)
+        keeps = Keeps.of(now.graph, sinks, settled.accuracy)
+        proposal = Proposal(
+            policy=self.name,
+            actions=(*move_actions(now, moves), *shed_actions(now, keeps, settled)),
+            notices=notices_of(now, node, moves.short),
+        )
+        return proposal, SheddingMemory(
+            accuracy={id_: a for id_, a in zip(ids, settled.accuracy.tolist(), strict=True) if a < 1},
+            warmups=now.warmups + _warmups(now, moves),
+            deadlines_s=now.backlog.deadlines_s,
+            unseen_s=unseen,
+        )
+
+
+def _moves(now: Situation) -> Relocation:
+    snapshot, tasks, nodes = now.snapshot, now.snapshot.tasks, now.snapshot.nodes
+    if now.options.moves == "stateful":
+        may_move = np.array([o.is_stateful for o in snapshot.dataflow.operators])
+    else:
+        may_move = np.full(len(now.graph), now.options.moves == "any")
+    unknown = (now.node >= 0) & ~now.demand.measured
+    return relocate(
+        node=now.node,
+        minimum=now.minimum,
+        priority=now.restrictions.priority[tasks.operator],
+        movable=may_move[tasks.operator] & ~tasks.moving,
+        available=now.available,
+        # A task without metrics may turn out to use a whole core (section 4 of the paper).
+        reserved=totals(now.node[unknown], now.demand.core[unknown], len(nodes)),
+        sheltered=now.sheltered,
+        open_to_tasks=nodes.ready & ~nodes.draining & nodes.known,
+        seed=snapshot.seed,
+    )
+
+
+def _warmups(now: Situation, moves: Relocation) -> tuple[Warmup, ...]:
+    tasks = now.snapshot.tasks
+    return tuple(
+        Warmup(
+            operator=now.id_of(int(tasks.operator[row])),
+            index=int(tasks.index[row]),
+            node=now.snapshot.nodes.ids[target],
+            until_s=now.snapshot.time_s + now.options.warmup_s,
+        )
+        for row, target in zip(moves.tasks.tolist(), moves.targets.tolist(), strict=True)
+    )

@@ -1,0 +1,136 @@
+"""All that one cycle derives from its snapshot before it decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.dataflow.model import OperatorId
+from penstock.policies.shedding.accuracy import Accuracy
+from penstock.policies.shedding.backlog import Backlog
+from penstock.policies.shedding.cpu import Demand
+from penstock.policies.shedding.draining import stretch_of
+from penstock.policies.shedding.graph import Floats, Graph, Ints
+from penstock.policies.shedding.options import SheddingOptions
+from penstock.policies.shedding.restrictions import Restrictions
+from penstock.telemetry import Snapshot
+from penstock.telemetry.snapshot import Bools
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warmup:
+    """A task on its way to another node, or not yet at its minimum there."""
+
+    operator: OperatorId
+    index: int
+    node: str
+    until_s: float
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Situation:
+    """The models of a snapshot."""
+
+    snapshot: Snapshot
+    options: SheddingOptions
+    graph: Graph
+    restrictions: Restrictions
+    accuracy: Accuracy
+    backlog: Backlog
+    demand: Demand
+    available: Floats
+    """Cores of reference speed that may be handed out, per node; infinite where nothing is known."""
+    minimum: Floats
+    """Cores that each task needs for its minimum accuracy at the present rates."""
+    stretch: Floats
+    """How many times longer than asked the backlogs of each operator's application take (`draining`)."""
+    seen: Bools
+    """Operators of whose application anything was measured."""
+    warmups: tuple[Warmup, ...]
+    """Those not over yet."""
+    node: Ints
+    """Where each task is or, if it is warming up, will be."""
+    sheltered: Bools
+    """Nodes on which a task is warming up."""
+
+    @classmethod
+    def of(
+        cls,
+        snapshot: Snapshot,
+        options: SheddingOptions,
+        deadlines_s: Mapping[str, float],
+        warmups: tuple[Warmup, ...],
+    ) -> Situation:
+        """The models, in the order in which they build on each other."""
+        graph = Graph.of(snapshot.dataflow)
+        restrictions = Restrictions.of(graph, snapshot.sinks)
+        backlog = Backlog.of(snapshot, deadlines_s, options)
+        accuracy = Accuracy.of(snapshot, graph, backlog.surge)
+        demand = Demand.of(snapshot, accuracy, backlog, restrictions.min_accuracy)
+        operator = snapshot.tasks.operator
+        seen = np.zeros(len(graph), np.bool_)
+        seen[graph.application[operator[demand.measured]]] = True  # by application
+        reached = accuracy.current >= restrictions.min_accuracy
+        rows, going_on = _still_warming(snapshot, warmups, reached)
+        node, sheltered = snapshot.tasks.node.copy(), np.zeros(len(snapshot.nodes), np.bool_)
+        targets = [snapshot.nodes.row[w.node] for w in going_on]
+        node[rows] = targets
+        sheltered[targets] = True
+        available = options.utilisation * available_cpu(snapshot)
+        minimum = restrictions.min_accuracy[operator]
+        stretch = stretch_of(graph, operator, node, demand, minimum, available)
+        return cls(
+            snapshot=snapshot,
+            options=options,
+            graph=graph,
+            restrictions=restrictions,
+            accuracy=accuracy,
+            backlog=backlog,
+            demand=demand.eased(stretch[operator]),
+            available=available,
+            minimum=demand.minimum(minimum),
+            stretch=stretch,
+            seen=seen[graph.application],
+            warmups=tuple(going_on),
+            node=node,
+            sheltered=sheltered,
+        )
+
+    def id_of(self, operator: int) -> OperatorId:
+        """The id of an operator's row."""
+        return self.snapshot.dataflow.operators[operator].id
+
+
+def available_cpu(snapshot: Snapshot) -> Floats:
+    """Cores of reference speed that tasks can have: cores - all CPU + tasks' CPU (line 2 of algorithm 1).
+
+    All CPU is what foreign processes use and what our own use beside their tasks. A node that was not measured limits
+    nothing.
+    """
+    nodes = snapshot.nodes
+    beside = np.clip(nodes.own_cpu - snapshot.node_cpu, 0.0, None)
+    speed = np.where(nodes.speed > 0, nodes.speed, 1.0)
+    return np.where(nodes.known, np.clip(nodes.available_cpu - beside, 0.0, None) * speed, np.inf)
+
+
+def _still_warming(
+    snapshot: Snapshot, warmups: Iterable[Warmup], reached: Bools
+) -> tuple[list[int], list[Warmup]]:
+    """Task rows and warm-ups that go on: under way, or there and below the minimum; over when time is up.
+
+    A move that did not begin is forgotten: if it is still needed it is proposed again.
+    """
+    tasks, rows, going_on = snapshot.tasks, [], []
+    for warmup in warmups:
+        operator, target = snapshot.dataflow.row.get(warmup.operator), snapshot.nodes.row.get(warmup.node)
+        found = np.flatnonzero((tasks.operator == operator) & (tasks.index == warmup.index))
+        if operator is None or target is None or not len(found) or snapshot.time_s >= warmup.until_s:
+            continue
+        row = int(found[0])
+        settled = tasks.known[row] and reached[operator]
+        if tasks.moving[row] or (tasks.node[row] == target and not settled):
+            rows.append(row)
+            going_on.append(warmup)
+    return rows, going_on
