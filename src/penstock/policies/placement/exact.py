@@ -61,8 +61,6 @@ def proved(problem: PlacementProblem, start: Assignment | None, budget: Budget) 
         return _unproved(problem, best, bound)
     columns = all_columns(counts, patterns)
     relaxation = relax(counts, columns, _first_columns(counts, columns), budget)
-    if not relaxation.feasible:
-        raise DoesNotFitError([Missing(kind="proved")])
     bound = max(bound, counts.total - relaxation.bound)
     kept = None if best is None else counts.total - problem.objective(best)
     choice = choose(columns, relaxation, kept=kept, grain=grain_of(problem), budget=budget)

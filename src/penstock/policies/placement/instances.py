@@ -20,6 +20,7 @@ CLUSTERS: dict[Cluster, tuple[int, ...]] = {
 }
 """Node capacities, in tasks (I-Scheduler, table 3)."""
 BENCHMARK_TASKS = tuple(range(10, 33, 2))
+_NO_TASKS: Ints = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +112,7 @@ def random_cluster(
 
 def _dataflows(tasks: int, rng: np.random.Generator) -> tuple[Ints, Ints, Ints, np.ndarray]:
     operators = np.empty(tasks, dtype=np.int64)
-    sources, targets, rates = [], [], []
+    sources, targets, rates = [_NO_TASKS], [_NO_TASKS], [np.empty(0)]
     placed, operator = 0, 0
     while placed < tasks:
         parallelism = int(rng.integers(4, 33))

@@ -30,6 +30,8 @@ from penstock.policies.placement.problem import Floats, Ints
 
 COLUMNS_PER_ROUND = 60
 """New columns of each class in a round of pricing."""
+PENALTY_RAISES = 6
+"""After that, the integer program decides whether all tasks can be placed at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -68,8 +70,6 @@ class Relaxation:
     """No placement keeps more traffic than this."""
     reduced: Floats
     """[columns], at most 0: what using the column costs against the bound."""
-    feasible: bool
-    """False if even fractions of patterns cannot hold all tasks: no placement exists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -127,8 +127,8 @@ def relax(counts: CountProblem, columns: Columns, start: Ints, budget: Budget) -
     groups, classes = len(counts.sizes), len(counts.classes)
     rows = columns.matrix.shape[1]
     nodes = slice(groups, groups + classes)
-    # Leaving a task out must cost more than it can ever keep.
-    penalty = 2.0 * (counts.rates @ counts.sizes + counts.bonus.max(axis=1, initial=0.0)) + 1.0
+    # Leaving a task out costs more than all there is to keep; if fractions still pay for it, ten times more.
+    penalty = np.full(groups, 1.0 + counts.total)
     model = _Program(least=columns.least, most=columns.most)
     # A task that is left out counts as a node of its own, or the cuts could not be met without nodes.
     outside = np.concatenate(
@@ -137,7 +137,7 @@ def relax(counts: CountProblem, columns: Columns, start: Ints, budget: Budget) -
     artificial = model.add(-penalty, outside)
     inside = np.zeros(len(columns.values), dtype=bool)
     bound, reduced = math.inf, np.zeros(len(columns.values))
-    fresh = start
+    fresh, raises = start, PENALTY_RAISES
     while True:
         inside[fresh] = True
         model.add(columns.values[fresh], columns.matrix[fresh])
@@ -155,11 +155,11 @@ def relax(counts: CountProblem, columns: Columns, start: Ints, budget: Budget) -
         gains = margins - limits_of_nodes[columns.classes]
         gains[inside] = 0.0
         fresh = _best_of_each_class(gains, columns.classes, classes)
-        if not len(fresh):
-            left_out = model.primal()[artificial].sum()
-            return Relaxation(bound=bound, reduced=reduced, feasible=bool(left_out < 1e-6))
-        if budget.spent():
-            return Relaxation(bound=bound, reduced=reduced, feasible=True)
+        if not len(fresh) and raises and model.primal()[artificial].sum() > 1e-6:
+            penalty, raises = 10.0 * penalty, raises - 1
+            model.revalue(artificial, -penalty)
+        elif not len(fresh) or budget.spent():
+            return Relaxation(bound=bound, reduced=reduced)
 
 
 def choose(
@@ -265,6 +265,11 @@ class _Program:
             kind = np.full(count, highspy.HighsVarType.kInteger)
             self._highs.changeColsIntegrality(count, np.arange(before, before + count, dtype=np.int32), kind)
         return slice(before, before + count)
+
+    def revalue(self, columns: slice, values: Floats) -> None:
+        """Give `columns` other values."""
+        rows = np.arange(columns.start, columns.stop, dtype=np.int32)
+        self._highs.changeColsCost(len(rows), rows, values)
 
     def solve(self, seconds: float) -> highspy.HighsModelStatus:
         """Run for at most `seconds`."""

@@ -18,7 +18,7 @@ from penstock.policies.placement.problem import UNPLACED, Assignment, PlacementP
 from penstock.policies.placement.slots import flink, least_cpu
 from penstock.policies.placement.storm import ols, r_storm, round_robin, t_storm
 
-DEFAULT_POLICY = "penstock"
+DEFAULT_POLICY = "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
