@@ -58,7 +58,8 @@ def measure(tasks: int, cycles: int, journal_path: Path | None) -> dict[str, flo
                 began = time.perf_counter()
                 cycle = loop.step()
                 times_ms.append((time.perf_counter() - began) * 1e3)
-                assert cycle.brief is not None and cycle.brief.tasks == each * OPERATORS
+                assert cycle.brief is not None
+                assert cycle.brief.tasks == each * OPERATORS
             assert not loop.faults, loop.faults
             assert loop.run_id is not None
             written = sum(1 for _ in journal.cycles(loop.run_id))

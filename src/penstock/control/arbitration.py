@@ -75,13 +75,15 @@ class _Candidate(NamedTuple):
     subject: str
     strength: float
     position: int
+    tie: str
+    """So that the order within a proposal never matters."""
     policy: str
     action: Action
     direction: Direction
 
     @property
-    def key(self) -> tuple[int, int, str, str, float, int]:
-        return self[:6]
+    def key(self) -> tuple[int, int, str, str, float, int, str]:
+        return self[:7]
 
 
 def arbitrate(
@@ -183,6 +185,7 @@ def _candidate(
         subject=action.subject,
         strength=_strength(action, snapshot),
         position=position,
+        tie=repr(action),
         policy=policy,
         action=action,
         direction=way,

@@ -73,10 +73,10 @@ def unpack(hint: type[T], data: bytes) -> T:
     if magic != _MAGIC:
         raise CodecError(f"stored bytes start with {magic!r}, not {_MAGIC!r}")
     end = _HEADER.size + length
-    return _decoded(hint, _parsed(whole[_HEADER.size : end].decode()), [whole, end])
+    return _decoded(hint, _parsed(whole[_HEADER.size : end]), [whole, end])
 
 
-def _parsed(text: str) -> Any:
+def _parsed(text: str | bytes) -> Any:
     try:
         return json.loads(text)
     except ValueError as problem:

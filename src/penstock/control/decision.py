@@ -93,24 +93,17 @@ def decide(
         else:
             proposals.append(replace(proposal, policy=name))
             after[name] = memory
-    live = {run.policy.name for run in policies if not run.dry_run}
-    acting = [p for p in proposals if p.policy in live]
     if recovering:
-        acting.insert(0, standing.desired.missing(snapshot))
-        proposals.insert(0, acting[0])
+        return _recovery(snapshot, proposals, after, standing, settings, faults)
+    dry = {run.policy.name for run in policies if run.dry_run}
+    acting = [p for p in proposals if p.policy not in dry]
     damped = damp(acting, snapshot, standing.damping, settings.damping)
     plan, waiting = arbitrate(damped.proposals, snapshot, standing.arbitration, settings.arbitration)
-    only_said = tuple(
-        Withheld(action=action, policy=p.policy, reason=Reason(code="dry-run"))
-        for p in proposals
-        if p not in acting
-        for action in p.actions
-    )
-    said_aloud = tuple(n for p in proposals if p not in acting for n in p.notices)
+    said = _not_done([p for p in proposals if p.policy in dry], "dry-run")
     plan = replace(
         plan,
-        withheld=damped.withheld + plan.withheld + only_said,
-        notices=plan.notices + tuple(n for n in said_aloud if n not in plan.notices),
+        withheld=damped.withheld + plan.withheld + said.withheld,
+        notices=plan.notices + tuple(n for n in said.notices if n not in plan.notices),
     )
     return Decision(
         plan=plan,
@@ -118,6 +111,40 @@ def decide(
         memories=after,
         standing=replace(standing, damping=damped.memory, arbitration=waiting),
         faults=tuple(faults),
+    )
+
+
+def _recovery(
+    snapshot: Snapshot,
+    proposals: Sequence[Proposal],
+    memories: Mapping[str, Any],
+    standing: Standing,
+    settings: Settings,
+    faults: Sequence[Fault],
+) -> Decision:
+    """The first cycle after a restart only puts back what had been asked for; policies act from the next one on."""
+    recovery = standing.desired.missing(snapshot)
+    plan, _ = arbitrate([recovery], snapshot, ArbitrationMemory(), settings.arbitration)
+    said = _not_done(proposals, "recovering")
+    plan = replace(plan, withheld=plan.withheld + said.withheld, notices=said.notices)
+    return Decision(
+        plan=plan,
+        proposals=(recovery, *proposals),
+        memories=memories,
+        standing=standing,
+        faults=tuple(faults),
+    )
+
+
+def _not_done(proposals: Sequence[Proposal], code: str) -> Plan:
+    """The proposals as a plan that does nothing of them, for the given reason."""
+    reason = Reason(code=code)
+    return Plan(
+        time_s=0.0,
+        withheld=tuple(
+            Withheld(action=a, policy=p.policy, reason=reason) for p in proposals for a in p.actions
+        ),
+        notices=tuple(n for p in proposals for n in p.notices),
     )
 
 

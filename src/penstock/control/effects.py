@@ -16,6 +16,8 @@ Verdict = Literal["worked", "did-not", "unknown"]
 
 SETTINGS = frozenset({"parallelism", "alternate", "keep", "node", "nodes"})
 """Metrics that an action sets outright: reached means done, no need to wait for the deadline."""
+LESS_IS_BETTER = frozenset({"latency_s", "backlog_records", "queued"})
+"""Metrics whose expected figure is an upper limit, whichever side they come from."""
 TOLERANCE = 0.05
 """A measured figure (latency, utilisation) this much short of the expected one still counts as reached."""
 
@@ -115,9 +117,7 @@ def _reached(check: Pending, observed: float, snapshot: Snapshot) -> bool:
 
 
 def _falls(expects: Expectation, before: float | None) -> bool:
-    if before is None or before == expects.value:
-        return expects.metric in {"latency_s", "utilisation", "backlog_records", "queued"}  # less is better
-    return expects.value < before
+    return expects.metric in LESS_IS_BETTER or (before is not None and expects.value < before)
 
 
 def load_rps(snapshot: Snapshot) -> float | None:

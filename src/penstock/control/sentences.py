@@ -52,6 +52,7 @@ SENTENCES: Mapping[str, tuple[str, ...]] = {
     "no-such-alternate": ("there is no alternate {alternate}",),
     "no-such-node": ("node {node} is not there or is leaving",),
     "dry-run": ("this is a dry run",),
+    "recovering": ("the state before the restart comes first",),
     "recovered": ("that is how it was before the restart",),
     "apply-failed": ("the runtime failed: {cause}",),
 }

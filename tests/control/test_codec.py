@@ -1,0 +1,248 @@
+"""What is stored comes back equal, and what does not fit is refused with its place."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NewType
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from penstock.control.codec import CodecError, from_json, pack, to_json, unpack
+from penstock.control.plan import Plan, Planned, Withheld
+from penstock.dataflow import Dataflow, Function, flow
+from penstock.dataflow.connectors import console, rate
+from penstock.policies.proposal import Proposal, Reason
+from penstock.telemetry import Snapshot
+from penstock.testing import a_dataflow, a_snapshot
+from tests.control.strategies import some_proposals, the_snapshot
+
+Name = NewType("Name", str)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inner:
+    size: float
+    label: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    turn: int
+    way: Literal["up", "down"]
+    names: tuple[Name, ...]
+    pair: tuple[int, str]
+    by_name: Mapping[Name, Inner]
+    by_pair: Mapping[tuple[int, str], float]
+    maybe: Inner | None
+    fact: str | int | float | bool | None
+    loose: Any = None
+    scratch: Any = field(default=None, compare=False)
+
+
+finite = st.floats(allow_nan=False)
+words = st.text(max_size=5)
+inners = st.builds(Inner, size=finite, label=st.none() | words)
+memories = st.builds(
+    Memory,
+    turn=st.integers(-(2**60), 2**60),
+    way=st.sampled_from(["up", "down"]),
+    names=st.lists(words).map(tuple),
+    pair=st.tuples(st.integers(), words),
+    by_name=st.dictionaries(words, inners, max_size=3),
+    by_pair=st.dictionaries(st.tuples(st.integers(), words), finite, max_size=3),
+    maybe=st.none() | inners,
+    fact=st.none() | words | st.integers() | finite | st.booleans(),
+    loose=st.recursive(
+        st.none() | words | st.integers() | finite | st.booleans(),
+        lambda inner: st.lists(inner, max_size=3).map(tuple) | st.dictionaries(words, inner, max_size=3),
+        max_leaves=5,
+    ),
+)
+
+
+PLAIN: dict[str, Any] = {
+    "turn": 1,
+    "way": "up",
+    "names": (),
+    "pair": (1, ""),
+    "by_name": {},
+    "by_pair": {},
+    "maybe": None,
+    "fact": None,
+}
+
+
+@given(memories)
+def test_a_value_comes_back_equal(memory: Memory) -> None:
+    assert from_json(Memory, to_json(Memory, memory)) == memory
+    assert unpack(Memory, pack(Memory, memory)) == memory
+
+
+@given(memories)
+@settings(max_examples=30)
+def test_the_text_is_strict_json(memory: Memory) -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    json.loads(to_json(Memory, memory), parse_constant=refuse)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    first: np.ndarray
+    second: np.ndarray
+
+
+arrays = npst.arrays(
+    st.sampled_from([np.float64, np.float32, np.int64, np.int32, np.bool_, "<U4", "M8[s]"]),
+    npst.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4),
+)
+
+
+@given(arrays, arrays)
+def test_arrays_come_back_bit_for_bit(first: np.ndarray, second: np.ndarray) -> None:
+    back = unpack(Columns, pack(Columns, Columns(first, second)))
+    for was, now in ((first, back.first), (second, back.second)):
+        assert (now.dtype, now.shape) == (was.dtype, was.shape)
+        assert now.tobytes() == np.ascontiguousarray(was).tobytes()
+        assert not now.flags.writeable
+
+
+@given(npst.arrays(np.float64, st.integers(0, 5)))
+def test_arrays_also_travel_in_text(values: np.ndarray) -> None:
+    back = from_json(Columns, to_json(Columns, Columns(values, np.array([True]))))
+    np.testing.assert_array_equal(back.first, values)
+
+
+@given(some_proposals())
+@settings(max_examples=50, deadline=None)
+def test_plans_come_back_equal_with_the_right_kinds_of_action(proposals: tuple[Proposal, ...]) -> None:
+    every = [(p.policy, action) for p in proposals for action in p.actions]
+    plan = Plan(
+        time_s=1.5,
+        actions=tuple(Planned(action=a, policy=p) for p, a in every),
+        withheld=tuple(
+            Withheld(action=a, policy=p, reason=Reason(code="why", facts={"x": 1})) for p, a in every
+        ),
+        notices=tuple(n for p in proposals for n in p.notices),
+    )
+    assert from_json(Plan, to_json(Plan, plan)) == plan
+
+
+def test_numbers_of_numpy_are_plain_numbers() -> None:
+    assert to_json(
+        Reason, Reason(code="x", facts={"a": np.int64(3), "b": np.float64(0.5), "c": np.bool_(True)})
+    ) == ('{"code":"x","facts":{"a":3,"b":0.5,"c":true}}')
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_infinity_survives(value: float) -> None:
+    back = from_json(Inner, to_json(Inner, Inner(size=value))).size
+    assert back == value or (math.isnan(back) and math.isnan(value))
+
+
+def test_a_snapshot_comes_back_with_every_column() -> None:
+    snapshot = the_snapshot()
+    back = unpack(Snapshot, pack(Snapshot, snapshot))
+    assert back.dataflow == snapshot.dataflow
+    assert (back.time_s, back.classes, back.nodes.ids) == (
+        snapshot.time_s,
+        snapshot.classes,
+        snapshot.nodes.ids,
+    )
+    np.testing.assert_array_equal(back.tasks.service_s.m2, snapshot.tasks.service_s.m2)
+    np.testing.assert_array_equal(back.by_operator.utilisation, snapshot.by_operator.utilisation)
+    assert back.sinks.quantile_s(0, 0.5) == snapshot.sinks.quantile_s(0, 0.5)
+
+
+def double(record: dict[str, Any]) -> dict[str, Any]:
+    return record
+
+
+def test_a_dataflow_comes_back_with_its_functions_by_name() -> None:
+    builder = flow("named")
+    builder.source("in", rate(rows_per_second=5)).map("double", double, takes="record").sink("out", console())
+    dataflow = builder.build()
+    back = from_json(Dataflow, to_json(Dataflow, dataflow))
+    assert back == dataflow
+    assert back.operator("double").alternates[0].function == Function(path=f"{__name__}:double")
+
+
+def test_a_lambda_is_known_to_be_lost() -> None:
+    back = from_json(Function, to_json(Function, Function(lambda x: x)))
+    with pytest.raises(LookupError, match="not-stored"):
+        back.resolve()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not JSON"),
+        ("[]", "expected Inner"),
+        ('{"size": "big"}', "Inner.size: expected float"),
+        ('{"size": true}', "Inner.size: expected float"),
+        ('{"size": 1, "colour": 2}', "no field colour"),
+        ("{}", "not valid"),
+        ('{"$": "Outer", "size": 1}', "no Inner is called 'Outer'"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_place(text: str, message: str) -> None:
+    with pytest.raises(CodecError, match=message):
+        from_json(Inner, text)
+
+
+def test_constructors_still_reject_nonsense() -> None:
+    with pytest.raises(CodecError, match="to itself is no action"):
+        from_json(
+            Planned,
+            '{"action": {"$": "Scale", "reason": {"code": "x"}, "current": 2, "target": 2}, "policy": "p"}',
+        )
+
+
+@given(st.integers(0, 200), st.integers(1, 255))
+@settings(max_examples=60)
+def test_damaged_bytes_are_refused_or_harmless(position: int, flip: int) -> None:
+    """A flipped byte never gives anything but an error or a well-typed value."""
+    data = bytearray(pack(Inner, Inner(size=1.0, label="something to store " * 5)))
+    data[position % len(data)] ^= flip
+    try:
+        back = unpack(Inner, bytes(data))
+    except CodecError:
+        return
+    assert isinstance(back.size, float)
+
+
+def test_what_cannot_be_stored_says_so() -> None:
+    with pytest.raises(CodecError, match=r"Memory\.loose: a set in an undeclared place"):
+        pack(
+            Memory,
+            Memory(
+                turn=1,
+                way="up",
+                names=(),
+                pair=(1, ""),
+                by_name={},
+                by_pair={},
+                maybe=None,
+                fact=None,
+                loose={1},
+            ),
+        )
+    with pytest.raises(CodecError, match="cannot be stored"):
+        pack(set, {1})
+    with pytest.raises(CodecError, match="Python objects"):
+        pack(Columns, Columns(np.array([object()]), np.zeros(1)))
+
+
+def test_fields_outside_the_value_are_left_out() -> None:
+    memory = Memory(**PLAIN, scratch={1})
+    assert from_json(Memory, to_json(Memory, memory)).scratch is None
+
+
+def test_the_default_dataflow_is_small() -> None:
+    assert len(pack(Snapshot, a_snapshot(a_dataflow()))) < 4000
