@@ -34,6 +34,9 @@ class Place:
     operator: int
     partition: int
 
+    def __str__(self) -> str:
+        return f"{self.operator}[{self.partition}]"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
@@ -93,7 +96,7 @@ class Steering:
     def _move(self, targets: dict[Place, str]) -> tuple[dict[str, str], float | None]:
         partitions = self._partitions()
         if partitions is None or not targets:
-            return {_name(p): "the query has no state to move" for p in targets}, None
+            return {str(p): "the query has no state to move" for p in targets}, None
         self.moving = frozenset(targets)
         left, pause_s = dict(targets), None
         deadline_s = time.monotonic() + self._timeout_s
@@ -103,7 +106,7 @@ class Steering:
                 alive = {e.id: e for e in self._executors.list()}
                 gone = [p for p, e in left.items() if e not in alive]
                 if gone:
-                    return {_name(p): f"executor {left[p]} is gone" for p in left}, pause_s
+                    return {str(p): f"executor {left[p]} is gone" for p in left}, pause_s
                 before = self._boundary(deadline_s)
                 if before is None:
                     break
@@ -122,7 +125,7 @@ class Steering:
                     break
         finally:
             self.moving = frozenset()
-        return {_name(p): reason for p in left}, pause_s
+        return {str(p): reason for p in left}, pause_s
 
     def _grow(self, count: int) -> tuple[dict[str, str], float | None]:
         if not self._executors.request_total(count):
@@ -230,7 +233,3 @@ def _least(load: Counter[str]) -> str:
     executor = min(load, key=lambda e: (load[e], e))
     load[executor] += 1
     return executor
-
-
-def _name(place: Place) -> str:
-    return f"{place.operator}[{place.partition}]"

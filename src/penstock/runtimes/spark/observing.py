@@ -1,0 +1,321 @@
+"""From what Spark and the hosts of Python operators report to a `Snapshot`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock.dataflow import Dataflow, OperatorId
+from penstock.runtimes.spark.hosts import HostLoads
+from penstock.runtimes.spark.internals.errors import SparkInternalsError
+from penstock.runtimes.spark.internals.executors import Executors
+from penstock.runtimes.spark.internals.shuffles import Shuffles
+from penstock.runtimes.spark.internals.tasks import TaskMetrics, TaskTable
+from penstock.runtimes.spark.measures import Measures, TaskRecord
+from penstock.runtimes.spark.operators import OperatorTotals
+from penstock.runtimes.spark.progress import BatchProgress, batches_since
+from penstock.runtimes.spark.sourcing import SourceReader
+from penstock.runtimes.spark.steering import Place, Steering
+from penstock.runtimes.spark.windows import Lateness, SinkWindow, estimated_lateness, statistic_s
+from penstock.telemetry import (
+    Batches,
+    Constraints,
+    MachineClass,
+    Moments,
+    Nodes,
+    Sinks,
+    Sketch,
+    Snapshot,
+    Sources,
+    Traffic,
+)
+
+LATENCY_KEPT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauges:
+    """What the observer reads; a gauge that this Spark lacks is None."""
+
+    query: Callable[[], StreamingQuery]
+    executors: Executors
+    steering: Steering
+    measures: Measures | None = None
+    tasks: TaskMetrics | None = None
+    shuffles: Shuffles | None = None
+    interval_ms: Callable[[], int] | None = None
+
+
+class Observer:
+    """Remembers what it needs between two looks: batches seen, running totals, latencies of recent batches."""
+
+    def __init__(
+        self,
+        dataflow: Dataflow,
+        gauges: Gauges,
+        *,
+        machine: MachineClass,
+        state_operators: Mapping[int, OperatorId],
+        sources: Mapping[OperatorId, SourceReader],
+        now_s: float,
+    ) -> None:
+        self._flow, self._gauges, self._machine = dataflow, gauges, machine
+        self._state_operators = state_operators
+        self._sources = sources
+        self._seen_batch = -1
+        self._run: str | None = None
+        self._last: BatchProgress | None = None
+        self._looked_s = now_s
+        self._hosts = HostLoads.none()
+        self._totals = OperatorTotals(dataflow)
+        keep_s = max([LATENCY_KEPT_S, *(2 * c.window_s for c in dataflow.constraints)])
+        self._windows = {sink.id: SinkWindow(keep_s) for sink in dataflow.sinks}
+        self._first_seen: dict[str, float] = {}
+        self.executor_seconds = 0.0
+        """Time that executors were there, added up over all of them."""
+        self.batches = 0
+        self.records_in = 0
+        self._placed: dict[tuple[OperatorId, int], str] = {}
+        self.last_tasks: TaskTable | None = None
+
+    @property
+    def seen_batch(self) -> int:
+        """The newest batch that a snapshot has told of."""
+        return self._seen_batch
+
+    def observe(self, now_s: float) -> Snapshot:
+        """The facts since the last look."""
+        warnings: list[str] = []
+        batches, records = self._new_batches(now_s, warnings)
+        interval_s = max(now_s - self._looked_s, 1e-3)
+        nodes = self._nodes(now_s, interval_s)
+        sources = self._source_table(batches, now_s, interval_s)
+        self._note_lateness(batches, records)
+        tasks = self._totals.tasks(
+            records, self._places(warnings), nodes, interval_s, self._gauges.steering.moving
+        )
+        snapshot = Snapshot(
+            time_s=now_s,
+            interval_s=interval_s,
+            dataflow=self._flow,
+            nodes=nodes,
+            operators=self._totals.operators(tasks),
+            alternates=self._totals.alternates(),
+            tasks=tasks,
+            streams=self._totals.streams(records, self._shuffled(batches, warnings)),
+            sources=sources,
+            sinks=self._sink_table(),
+            constraints=self._constraints(now_s),
+            traffic=self._traffic(batches, tasks, nodes, interval_s, warnings),
+            classes=(self._machine,),
+            batches=self._batch_table(batches),
+            cost=self.executor_seconds / 3600 * self._machine.price_per_hour,
+            warnings=tuple(warnings),
+        )
+        self._looked_s = now_s
+        return snapshot
+
+    def _new_batches(
+        self, now_s: float, warnings: list[str]
+    ) -> tuple[tuple[BatchProgress, ...], tuple[TaskRecord, ...]]:
+        query = self._gauges.query()
+        if str(query.runId) != self._run:  # a restarted query: its batches go on where the old ones ended
+            self._run, self._last = str(query.runId), None
+        batches = batches_since(query, self._seen_batch)
+        if batches:
+            if 0 <= self._seen_batch < batches[0].batch_id - 1:
+                warnings.append(f"{batches[0].batch_id - 1 - self._seen_batch} batches ended unseen")
+            self._seen_batch = batches[-1].batch_id
+            self.batches += len(batches)
+            self.records_in += sum(b.records for b in batches)
+        measures = self._gauges.measures
+        records = (
+            measures.take([b.batch_id for b in batches], run_id=self._run) if measures is not None else ()
+        )
+        self._hosts = self._hosts.add(r.sample for r in records if r.sample is not None)
+        return batches, records
+
+    def _nodes(self, now_s: float, interval_s: float) -> Nodes:
+        executors = self._gauges.executors.list()
+        loads, draining = self._hosts.loads(), self._gauges.steering.draining
+        for executor in executors:
+            self._first_seen.setdefault(executor.id, now_s)
+        count = len(executors)
+        self.executor_seconds += count * interval_s
+        seen = [loads.get(e.id) for e in executors]
+        machine = self._machine
+        return Nodes.blank(
+            count,
+            ids=tuple(e.id for e in executors),
+            hosts=tuple(e.host for e in executors),
+            machines=(machine.name,) * count,
+            cores=[float(e.cores) for e in executors],
+            speed=machine.speed,
+            own_cpu=[s.own_cpu if s else 0.0 for s in seen],
+            foreign_cpu=[s.foreign_cpu if s else 0.0 for s in seen],
+            load_average=[s.load_average if s else 0.0 for s in seen],
+            memory_bytes=[
+                s.memory_bytes if s else float(e.storage_memory_bytes)
+                for s, e in zip(seen, executors, strict=True)
+            ],
+            memory_used_bytes=[
+                s.memory_used_bytes if s else float(e.storage_memory_used_bytes)
+                for s, e in zip(seen, executors, strict=True)
+            ],
+            bandwidth_bps=machine.bandwidth_bps,
+            net_in_bps=[s.net_in_bps if s else 0.0 for s in seen],
+            net_out_bps=[s.net_out_bps if s else 0.0 for s in seen],
+            price_per_hour=machine.price_per_hour,
+            started_s=[self._first_seen[e.id] for e in executors],
+            paid_until_s=now_s,
+            ready=True,
+            draining=[e.id in draining for e in executors],
+            known=[s is not None for s in seen],
+        )
+
+    def _source_table(self, batches: tuple[BatchProgress, ...], now_s: float, interval_s: float) -> Sources:
+        rows = [r for id_, reader in self._sources.items() for r in [reader.read(batches, now_s, interval_s)]]
+        return Sources.blank(
+            len(rows),
+            operator=[self._flow.row[id_] for id_ in self._sources],
+            produced_rps=[r.produced_rps for r in rows],
+            read_rps=[r.read_rps for r in rows],
+            backlog_records=[r.backlog_records for r in rows],
+            oldest_s=[r.oldest_s for r in rows],
+            keep=[self._totals.keep(id_) for id_ in self._sources],
+            known=[r.known for r in rows],
+        )
+
+    def _note_lateness(self, batches: tuple[BatchProgress, ...], records: tuple[TaskRecord, ...]) -> None:
+        """Add each batch's latencies to the windows of its sinks: measured where records carry their source time."""
+        for batch in batches:
+            before = self._last.began_s if self._last is not None else None
+            self._last = batch
+            if not batch.records:
+                continue
+            measured: dict[OperatorId, tuple[Moments, Sketch]] = {}
+            for record in records:
+                if record.batch_id != batch.batch_id:
+                    continue
+                for sink in record.sinks:
+                    id_ = OperatorId(sink.sink)
+                    moments, sketch = sink.latencies_s(batch.ended_s)
+                    known = measured.get(id_)
+                    measured[id_] = (
+                        (moments, sketch)
+                        if known is None
+                        else (known[0].merge(moments), known[1].merge(sketch))
+                    )
+            for id_, (moments, sketch) in measured.items():
+                if id_ in self._windows:
+                    self._windows[id_].add(Lateness(batch.ended_s, moments, sketch))
+            if self._gauges.measures is None:
+                backlog = sum(s.backlog_records() or 0 for s in batch.sources)
+                read_rps = batch.records / batch.duration_s if batch.duration_s else 0.0
+                waits_s = backlog / read_rps if read_rps else 0.0
+                for window in self._windows.values():
+                    window.add(estimated_lateness(batch, before, waits_s))
+
+    def _sink_table(self) -> Sinks:
+        sinks = self._flow.sinks
+        recent = [self._windows[s.id].since(self._looked_s) for s in sinks]
+        return Sinks.blank(
+            len(sinks),
+            operator=[self._flow.row[s.id] for s in sinks],
+            priority=[s.priority for s in sinks],
+            min_accuracy=[s.min_accuracy for s in sinks],
+            records=[float(m.count[0]) for m, _ in recent],
+            accuracy=[self._totals.accuracy(s.id) for s in sinks],
+            latency_s=Moments(
+                np.array([m.count[0] for m, _ in recent]),
+                np.array([m.mean[0] for m, _ in recent]),
+                np.array([m.m2[0] for m, _ in recent]),
+            ),
+            sketch=tuple(sketch for _, sketch in recent),
+            known=[bool(m.count[0]) for m, _ in recent],
+        )
+
+    def _constraints(self, now_s: float) -> Constraints:
+        """Latency of records from their birth to the sinks that a constraint's sequence leads to."""
+        latencies: list[float | None] = []
+        for constraint in self._flow.constraints:
+            moments, sketch = Moments.empty(1), Sketch.empty()
+            for sink in sinks_after(self._flow, constraint.sequence.operators[-1]):
+                m, s = self._windows[sink].since(now_s - constraint.window_s)
+                moments, sketch = moments.merge(m), sketch.merge(s)
+            latencies.append(statistic_s(constraint, moments, sketch))
+        return Constraints.blank(
+            len(latencies),
+            bound_s=[c.bound_ms / 1e3 for c in self._flow.constraints],
+            latency_s=[0.0 if value is None else value for value in latencies],
+            known=[value is not None for value in latencies],
+        )
+
+    def _batch_table(self, batches: tuple[BatchProgress, ...]) -> Batches:
+        interval = self._gauges.interval_ms
+        return Batches(
+            id=np.array([b.batch_id for b in batches], dtype=np.int64),
+            records=np.array([float(b.records) for b in batches]),
+            duration_s=np.array([b.duration_s for b in batches]),
+            fixed_s=np.array([b.fixed_s for b in batches]),
+            interval_s=interval() / 1e3 if interval is not None else 0.0,
+        )
+
+    def _places(self, warnings: list[str]) -> dict[tuple[OperatorId, int], str]:
+        """Where state partitions live: (operator, partition) to executor."""
+        try:
+            found = self._gauges.steering.places()
+        except SparkInternalsError as problem:
+            warnings.append(str(problem))
+            return {}
+        return {
+            (self._state_operators[place.operator], place.partition): executor
+            for place, executor in found.items()
+            if executor is not None and place.operator in self._state_operators
+        }
+
+    def _shuffled(self, batches: tuple[BatchProgress, ...], warnings: list[str]) -> tuple[float, float]:
+        """Bytes that the newest batch read in shuffles, in all and from other executors."""
+        if self._gauges.tasks is None or not batches or self._run is None:
+            return 0.0, 0.0
+        try:
+            table = self.last_tasks = self._gauges.tasks.batch(self._run, batches[-1].batch_id)
+        except SparkInternalsError as problem:
+            warnings.append(str(problem))
+            return 0.0, 0.0
+        remote = float(table.shuffle_read_remote_bytes.sum())
+        return remote + float(table.shuffle_read_local_bytes.sum()), remote
+
+    def _traffic(
+        self,
+        batches: tuple[BatchProgress, ...],
+        tasks: object,
+        nodes: Nodes,
+        interval_s: float,
+        warnings: list[str],
+    ) -> Traffic:
+        return Traffic.blank(0)
+
+
+def sinks_after(flow: Dataflow, operator: OperatorId) -> tuple[OperatorId, ...]:
+    """The sinks that records of an operator reach."""
+    reached, waiting = {operator}, [operator]
+    while waiting:
+        for stream in flow.downstream(waiting.pop()):
+            if stream.target not in reached:
+                reached.add(stream.target)
+                waiting.append(stream.target)
+    return tuple(s.id for s in flow.sinks if s.id in reached)
+
+
+def place_of(
+    flow_operator: OperatorId, index: int, state_operators: Mapping[int, OperatorId]
+) -> Place | None:
+    """The state partition behind a task, if it has one."""
+    for spark_id, id_ in state_operators.items():
+        if id_ == flow_operator:
+            return Place(operator=spark_id, partition=index)
+    return None

@@ -1,0 +1,126 @@
+"""How fast sources produce and how much of it waits, for each kind of source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from penstock.dataflow import Load
+from penstock.runtimes.spark.progress import BatchProgress, SourceProgress, kafka_total
+from penstock.telemetry import CounterRates
+
+WINDOW_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFacts:
+    """One source in one interval."""
+
+    produced_rps: float = 0.0
+    read_rps: float = 0.0
+    backlog_records: float = 0.0
+    oldest_s: float = 0.0
+    known: bool = False
+
+
+class SourceReader(Protocol):
+    """Reads one source's facts from the batches of an interval."""
+
+    def read(self, batches: tuple[BatchProgress, ...], now_s: float, interval_s: float) -> SourceFacts:
+        """The facts of the interval that ends now."""
+        ...
+
+
+class ScheduledSource:
+    """A source that produces by a known schedule: the replay source knows its own backlog.
+
+    Records due are counted from the schedule's start; records read are the end offset of the last batch.
+    """
+
+    def __init__(
+        self, index: int, load: Load, started_s: Callable[[], float | None], rows: Callable[[Any], int]
+    ) -> None:
+        self._index, self._load, self._started_s, self._rows = index, load, started_s, rows
+        self._read_rows: int | None = None
+
+    def read(self, batches: tuple[BatchProgress, ...], now_s: float, interval_s: float) -> SourceFacts:
+        """Due by the schedule, less read."""
+        started_s = self._started_s()
+        if started_s is None:
+            return SourceFacts()
+        records = 0
+        for batch in batches:
+            source = source_of(batch, self._index)
+            if source is not None and source.end is not None:
+                self._read_rows = self._rows(source.end)
+                records += source.records
+        due = self._load.records_until(max(0.0, now_s - started_s))
+        before = self._load.records_until(max(0.0, now_s - interval_s - started_s))
+        backlog = max(0.0, due - (self._read_rows or 0))
+        rate = (due - before) / interval_s
+        return SourceFacts(
+            produced_rps=rate,
+            read_rps=records / interval_s,
+            backlog_records=backlog,
+            oldest_s=backlog / rate if rate else 0.0,
+            known=True,
+        )
+
+
+class KafkaSource:
+    """Production from the growth of the end offsets, backlog from end offsets less what was read."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+        self._rates = CounterRates.start(1, window_s=WINDOW_S)
+        self._latest = SourceFacts()
+        self._committed: int | None = None
+        self._last_s: float | None = None
+
+    def read(self, batches: tuple[BatchProgress, ...], now_s: float, interval_s: float) -> SourceFacts:
+        """From the offsets that each batch reports: no client of our own asks the broker."""
+        records = 0
+        for batch in batches:
+            source = source_of(batch, self._index)
+            if source is None or not isinstance(source.latest, dict) or not isinstance(source.end, dict):
+                continue
+            records += source.records
+            if self._last_s is None or batch.began_s > self._last_s:
+                self._rates = self._rates.add(batch.began_s, [float(kafka_total(source.latest))])
+                self._last_s = batch.began_s
+            self._committed = kafka_total(source.end)
+        rates = self._rates.rates_rps
+        if self._committed is None or not self._rates.times_s.size:
+            return SourceFacts(read_rps=records / interval_s)
+        produced = float(rates[0]) if rates is not None else 0.0
+        # What was produced since the last batch was planned waits too: nobody has counted it yet.
+        since_s = max(0.0, now_s - float(self._rates.times_s[-1]))
+        backlog = max(0.0, float(self._rates.counters[-1, 0]) - self._committed) + produced * since_s
+        return SourceFacts(
+            produced_rps=produced,
+            read_rps=records / interval_s,
+            backlog_records=backlog,
+            oldest_s=backlog / produced if produced else 0.0,
+            known=rates is not None,
+        )
+
+
+class PlainSource:
+    """A source that says only what it read: what is produced is then taken to be what is read."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+
+    def read(self, batches: tuple[BatchProgress, ...], now_s: float, interval_s: float) -> SourceFacts:
+        """Records read in the interval."""
+        found = [source_of(batch, self._index) for batch in batches]
+        records = sum(s.records for s in found if s is not None)
+        return SourceFacts(
+            produced_rps=records / interval_s, read_rps=records / interval_s, known=bool(batches)
+        )
+
+
+def source_of(batch: BatchProgress, index: int) -> SourceProgress | None:
+    """The source at a position of the query, None if the batch does not tell of it."""
+    return batch.sources[index] if index < len(batch.sources) else None
