@@ -1,0 +1,7 @@
+"""Dataflows on simulated clusters: every record an event, or rates in steps; same ports as a live runtime."""
+
+from penstock.runtimes.simulated.cluster import Cluster, Disturbance, Link
+from penstock.runtimes.simulated.options import SimulationOptions
+from penstock.runtimes.simulated.runtime import SimulatedClock, SimulatedRuntime
+
+__all__ = ["Cluster", "Disturbance", "Link", "SimulatedClock", "SimulatedRuntime", "SimulationOptions"]
