@@ -80,22 +80,20 @@ def rolling_forecasts(
 
 
 def baseline_forecasts(
-    trace: Floats, horizons: Sequence[int], season_steps: int, mean_steps: int
+    trace: Floats, horizons: Sequence[int], season_steps: int, mean_steps: Sequence[int]
 ) -> dict[str, Floats]:
-    """Return [origin, horizon] of last value, the same time last season, and moving average; NaN before they can."""
+    """Return [origin, horizon] of last value, last season and moving averages; NaN before there is a season."""
     steps = np.array(horizons, np.int64)
-    origin = np.arange(len(trace))[:, None]
+    end = np.arange(1, len(trace) + 1)
     sums = np.concatenate([[0.0], np.cumsum(trace)])
-    count = np.minimum(np.arange(1, len(trace) + 1), mean_steps)
-    mean = (sums[1:] - sums[np.arange(1, len(trace) + 1) - count]) / count
-    result = {
-        "last value": np.repeat(trace[:, None], len(steps), axis=1),
-        "moving average": np.repeat(mean[:, None], len(steps), axis=1),
-    }
+    result = {"last value": np.repeat(trace[:, None], len(steps), axis=1)}
     if season_steps:
-        seasons_back = -(-steps // season_steps)
-        source = origin + steps - seasons_back * season_steps
+        source = end[:, None] - 1 + steps - -(-steps // season_steps) * season_steps
         result["last season"] = np.where(source >= 0, trace[np.maximum(source, 0)], np.nan)
+    for window in mean_steps:
+        count = np.minimum(end, window)
+        mean = (sums[end] - sums[end - count]) / count
+        result[f"mean of {window}"] = np.repeat(mean[:, None], len(steps), axis=1)
     return result
 
 
@@ -105,11 +103,11 @@ def measure(
     options: ForecastOptions,
     *,
     warm_up_steps: int,
-    season_steps: int | None = None,
+    mean_steps: Sequence[int] = (12,),
 ) -> AccuracyReport:
     """Return the accuracy of ours and the baselines on *trace*, from the origin *warm_up_steps* on.
 
-    *season_steps* is that of the seasonal baseline, unless it is the same as ours.
+    *mean_steps* are the windows of the moving averages.
     """
     if not 1 < warm_up_steps < len(trace) - max(horizons):
         raise ValueError(
@@ -117,8 +115,7 @@ def measure(
             f"trace of {len(trace)} steps"
         )
     ours, sigma = rolling_forecasts(trace, horizons, options)
-    season = options.season_steps if season_steps is None else season_steps
-    methods = {OURS: ours} | baseline_forecasts(trace, horizons, season, options.mean_steps)
+    methods = {OURS: ours} | baseline_forecasts(trace, horizons, options.season_steps, mean_steps)
     unit = float(np.abs(np.diff(trace[:warm_up_steps])).mean())
     scores: dict[str, list[Score]] = {name: [] for name in methods}
     under = []
