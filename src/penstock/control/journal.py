@@ -237,9 +237,11 @@ class SqliteJournal:
 
     def _prepare(self) -> None:
         """Make the tables of a new file; refuse one that is not ours or newer than we are."""
-        found = self._one("PRAGMA user_version")[0]
-        ours = self._one("PRAGMA application_id")[0] == APPLICATION_ID
+        self._db.execute("BEGIN")  # one view of all three, whoever else may be making the file right now
         empty = self._one("SELECT count(*) FROM sqlite_master")[0] == 0
+        ours = self._one("PRAGMA application_id")[0] == APPLICATION_ID
+        found = self._one("PRAGMA user_version")[0]
+        self._db.execute("COMMIT")
         if not ours and not empty:
             raise JournalError(f"{self.path} is a SQLite file, but not a journal of Penstock")
         if found > SCHEMA_VERSION:
