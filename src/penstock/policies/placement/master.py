@@ -182,7 +182,7 @@ def choose(
         if target < 0.0 and kept is None:
             target = floor  # Everything that is left, at once.
         rows = np.flatnonzero(relaxation.reduced >= target - relaxation.bound - 1e-7 * max(1.0, abs(bound)))
-        answer = _integer(columns.take(rows), target, budget)
+        answer = _integer(columns.take(rows), target, budget, prove=kept is not None)
         if answer is None:
             return Choice(columns=None, bound=bound)
         if len(answer):
@@ -198,12 +198,14 @@ def choose(
     return Choice(columns=None, bound=bound if kept is None else kept)
 
 
-def _integer(columns: Columns, target: float, budget: Budget) -> Ints | None:
+def _integer(columns: Columns, target: float, budget: Budget, *, prove: bool) -> Ints | None:
     """The best columns with a value of at least `target`; empty if proved that there are none, None if out of time."""
     if not len(columns.values):
         return np.empty(0, dtype=np.int64)
     model = _Program(least=columns.least, most=columns.most, value_at_least=target, integer=True)
     model.add(columns.values, columns.matrix)
+    if prove:
+        model.prove_only()
     status = model.solve(budget.remaining_s())
     if status == highspy.HighsModelStatus.kInfeasible:
         return np.empty(0, dtype=np.int64)
@@ -265,6 +267,10 @@ class _Program:
             kind = np.full(count, highspy.HighsVarType.kInteger)
             self._highs.changeColsIntegrality(count, np.arange(before, before + count, dtype=np.int32), kind)
         return slice(before, before + count)
+
+    def prove_only(self) -> None:
+        """Spend no time on heuristics: a good placement is known, only the proof is missing."""
+        self._highs.setOptionValue("mip_heuristic_effort", 0.0)
 
     def revalue(self, columns: slice, values: Floats) -> None:
         """Give `columns` other values."""
