@@ -104,6 +104,7 @@ class SparkRuntime:
         self._has_hosts = measures is not None
         self._controls: dict[str, Any] = {}
         self._pending: list[_Pending] = []
+        self._restarting = False
 
     def observe(self) -> Snapshot:
         """The facts since the last call, or `NotReadyError` before the first batch has ended."""
@@ -125,6 +126,10 @@ class SparkRuntime:
                 outcome = _outcome(planned.action, "failed", "spark-refused", cause=str(problem))
             outcomes.append(outcome)
         return (*outcomes, *decided)
+
+    def query_is_active(self) -> bool:
+        """Whether there is something left to steer; true while the query is being restarted."""
+        return self._restarting or self.query.isActive
 
     def close(self) -> None:
         """Stop steering; the query is left as it is."""
@@ -280,7 +285,11 @@ class SparkRuntime:
                 action, "blocked", "no-such-state", cause=f"'{action.operator}' holds no state on Spark"
             )
         began_s = time.monotonic()
-        self.query = self._restart(self.query, action.target)
+        self._restarting = True
+        try:
+            self.query = self._restart(self.query, action.target)
+        finally:
+            self._restarting = False
         self._partitions = None
         self._assert_controls()
         return Outcome(

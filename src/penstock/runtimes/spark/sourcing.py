@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from penstock.dataflow import Load
 from penstock.runtimes.spark.progress import BatchProgress, SourceProgress, kafka_total
@@ -32,32 +31,31 @@ class SourceReader(Protocol):
         ...
 
 
-class ScheduledSource:
-    """A source that produces by a known schedule: the replay source knows its own backlog.
+class ReplaySource:
+    """The replay source knows its own backlog: what is due by its schedule less what was read.
 
-    Records due are counted from the schedule's start; records read are the end offset of the last batch.
+    Its offsets hold the number of the next record and the moment its clock began.
     """
 
-    def __init__(
-        self, index: int, load: Load, started_s: Callable[[], float | None], rows: Callable[[Any], int]
-    ) -> None:
-        self._index, self._load, self._started_s, self._rows = index, load, started_s, rows
-        self._read_rows: int | None = None
+    def __init__(self, index: int, load: Load) -> None:
+        self._index, self._load = index, load
+        self._next: int = 0
+        self._started_s: float | None = None
 
     def read(self, batches: tuple[BatchProgress, ...], now_s: float, interval_s: float) -> SourceFacts:
         """Due by the schedule, less read."""
-        started_s = self._started_s()
-        if started_s is None:
-            return SourceFacts()
         records = 0
         for batch in batches:
             source = source_of(batch, self._index)
-            if source is not None and source.end is not None:
-                self._read_rows = self._rows(source.end)
+            if source is not None and isinstance(source.end, dict):
+                self._next = int(source.end["next"])
+                self._started_s = int(source.end["started_us"]) / 1e6
                 records += source.records
-        due = self._load.records_until(max(0.0, now_s - started_s))
-        before = self._load.records_until(max(0.0, now_s - interval_s - started_s))
-        backlog = max(0.0, due - (self._read_rows or 0))
+        if self._started_s is None:
+            return SourceFacts()
+        due = self._load.records_until(max(0.0, now_s - self._started_s))
+        before = self._load.records_until(max(0.0, now_s - interval_s - self._started_s))
+        backlog = max(0.0, due - self._next)
         rate = (due - before) / interval_s
         return SourceFacts(
             produced_rps=rate,
