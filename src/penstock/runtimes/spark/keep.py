@@ -114,8 +114,8 @@ def _bits(column: pa.Array) -> Hashes | None:
     if values.dtype.kind == "f":
         wide = values.astype(np.float64) + 0.0  # -0.0 and 0.0 are equal and must hash alike
         wide[np.isnan(wide)] = np.nan  # so must all the NaNs
-        return wide.view(np.uint64)
-    return values.astype(np.int64).view(np.uint64) if values.dtype.kind == "i" else values.astype(np.uint64)
+        values = wide.view(np.int64)
+    return np.asarray(values).astype(np.int64).view(np.uint64)
 
 
 def _bytes_hashes(column: pa.Array) -> Hashes:

@@ -8,7 +8,6 @@ Nothing here may fail a task: what cannot be measured is left out.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -366,5 +365,3 @@ class _Records(AccumulatorParam[Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_Records, ())
-
-

@@ -14,12 +14,13 @@ import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pyspark import cloudpickle
+from pyspark import cloudpickle as untyped
+
+cloudpickle: Any = untyped  # it has no types
 
 _INSTALLED = tuple(
     {str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
@@ -42,27 +43,12 @@ class Shipment:
 
     def unpack(self) -> tuple[Any, ...]:
         """The functions; the same objects each time within one process."""
-        return _unpacked(self.digest, _Bytes(self.data))
+        if self.digest not in _unpacked:
+            _unpacked[self.digest] = tuple(cloudpickle.loads(self.data))
+        return _unpacked[self.digest]
 
 
-class _Bytes:
-    """Bytes that the cache below does not look at: the digest says what they are."""
-
-    __slots__ = ("data",)
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Bytes)
-
-    def __hash__(self) -> int:
-        return 0
-
-
-@lru_cache(maxsize=64)
-def _unpacked(digest: str, held: _Bytes) -> tuple[Any, ...]:
-    return tuple(cloudpickle.loads(held.data))
+_unpacked: dict[str, tuple[Any, ...]] = {}
 
 
 def _not_installed(functions: Sequence[Callable[..., Any] | None]) -> list[ModuleType]:
