@@ -150,8 +150,12 @@ def kinds_of(role: Role) -> tuple[str, ...]:
 def with_defaults(connector: Connector, role: Role) -> Connector:
     """`connector` with every option set that has a default, as its maker would have done."""
     rules = KINDS.get((role, connector.kind))
-    usual = {} if rules is None else {name: each.default for name, each in rules.options.items()}
-    return replace(connector, options={**_given(usual), **connector.options})
+    rest = (
+        {}
+        if rules is None
+        else {n: each.default for n, each in rules.options.items() if n not in connector.options}
+    )
+    return replace(connector, options={**connector.options, **_given(rest)})
 
 
 def expected_load(connector: Connector) -> Load | None:

@@ -206,13 +206,20 @@ def _plain_value(text: str) -> Any:
     return float(text) if _FLOAT.fullmatch(text) else text
 
 
-class _Dumper(yaml.SafeDumper):
-    """Writes texts that `_plain_value` would take for numbers in quotes."""
+_Dumper: Any = type("_Dumper", (getattr(yaml, "CSafeDumper", yaml.SafeDumper),), {})
 
-
+# Texts that `_plain_value` would take for numbers are quoted.
 for _pattern, _first in ((_INTEGER, "-+0123456789"), (_FLOAT, "-+.0123456789")):
     _whole = re.compile(f"^(?:{_pattern.pattern})$")
     _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _whole, list(_first))
+
+
+def _quoted(dumper: Any, text: str) -> Any:
+    # Only between double quotes do breaks and marks survive as they are.
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"')
+
+
+_Dumper.add_representer(str, _quoted)
 
 
 def write_document(data: Any) -> str:

@@ -36,7 +36,9 @@ class DataflowError(ValueError):
     def _line(self, problem: Problem) -> str:
         where = [] if self.origin is None else [self.origin]
         where += [str(n) for n in (problem.line, problem.column) if n is not None]
-        return f"{':'.join(where)}: {problem}" if where else str(problem)
+        line = f"{':'.join(where)}: {problem}" if where else str(problem)
+        # What a file holds must not break the line, nor write to a terminal by itself.
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (self.problems, self.origin))

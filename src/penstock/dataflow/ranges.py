@@ -50,7 +50,9 @@ def text(place: str, value: object) -> Iterator[Problem]:
 
 def shown(value: object) -> str:
     """`value` as a message shows it: short, on one line, numbers without their type."""
-    written = str(value) if isinstance(value, Real) else repr(value)
+    if isinstance(value, Real) and not isinstance(value, Integral):
+        return f"{float(value):.12g}"
+    written = str(value) if isinstance(value, Integral) else repr(value)
     return written if len(written) <= 60 else f"{written[:57]}…"
 
 

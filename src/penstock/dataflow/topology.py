@@ -71,11 +71,11 @@ def _ends(dataflow: Dataflow) -> Iterator[Problem]:
     """Operators that nothing reaches, or that lead nowhere."""
     incoming = Counter(stream.target for stream in dataflow.streams)
     by_key = {stream.target for stream in dataflow.streams if stream.wiring == "key"}
-    known = [operator.id for operator in dataflow.operators]
-    # A misspelt reader has its own message; what it meant to read is not left over.
-    read = {
-        near for s in dataflow.streams for near in (s.source, *difflib.get_close_matches(s.source, known, 1))
-    }
+    known = {operator.id for operator in dataflow.operators}
+    read: set[str] = {stream.source for stream in dataflow.streams}
+    for misspelt in read - known:
+        # The reader has its own message; what it meant to read is not left over.
+        read.update(difflib.get_close_matches(misspelt, known, 1))
     for operator in dataflow.operators:
         place, inputs = f"operators.{operator.id}", incoming[operator.id]
         if operator.kind == "union" and inputs < 2:
@@ -118,23 +118,22 @@ def _cycles(dataflow: Dataflow) -> Iterator[tuple[OperatorId, ...]]:
 
 
 def _sequence(place: str, sequence: Sequence, dataflow: Dataflow) -> Iterator[Problem]:
-    known = {operator.id for operator in dataflow.operators}
-    edges = {(stream.source, stream.target) for stream in dataflow.streams}
     if not sequence.operators:
         yield Problem(place=place, message="is empty")
         return
+    known = dataflow.row
     unknown = [id_ for id_ in sequence.operators if id_ not in known]
     for id_ in unknown:
         yield Problem(place=place, message=f"there is no operator '{id_}'{did_you_mean(id_, known)}")
     for one, two in zip(sequence.operators, sequence.operators[1:], strict=False):
-        if one in known and two in known and (one, two) not in edges:
+        if one in known and two in known and all(s.target != two for s in dataflow.downstream(one)):
             yield Problem(place=place, message=f"is not connected: no stream from '{one}' to '{two}'")
     if unknown:
         return
     first, last = sequence.operators[0], sequence.operators[-1]
-    if sequence.leading_stream and not any(target == first for _, target in edges):
+    if sequence.leading_stream and not dataflow.upstream(first):
         yield Problem(place=place, message=f"begins with a stream, but nothing flows into '{first}'")
-    if sequence.trailing_stream and not any(source == last for source, _ in edges):
+    if sequence.trailing_stream and not dataflow.downstream(last):
         yield Problem(place=place, message=f"ends with a stream, but nothing leaves '{last}'")
 
 

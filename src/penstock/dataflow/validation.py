@@ -253,8 +253,11 @@ def _names(place: str, names: tuple[str, ...]) -> Iterator[Problem]:
 def _columns(place: str, schema: str | None) -> Iterator[Problem]:
     if schema is None:
         return
+    if not isinstance(schema, str):
+        yield Problem(place=place, message=f"must be a text (got {shown(schema)})")
+        return
     try:
-        column_names(schema) if isinstance(schema, str) else column_names("")
+        column_names(schema)
     except ColumnsError as problem:
         yield Problem(place=place, message=str(problem))
 
