@@ -12,7 +12,6 @@ from penstock.policies.placement.bounds import quick_bound
 from penstock.policies.placement.budget import Budget, budget_of
 from penstock.policies.placement.exact import Bounded, proved
 from penstock.policies.placement.iterative import i_scheduler
-from penstock.policies.placement.packing import first_fit
 from penstock.policies.placement.partition import largest_nodes, metis_on
 from penstock.policies.placement.problem import UNPLACED, Assignment, DoesNotFitError, PlacementProblem
 from penstock.policies.placement.refinement import COMPILE_ABOVE_TASKS, refined
@@ -29,7 +28,7 @@ def best_found(problem: PlacementProblem, budget: Budget, *, seed: int = 0) -> B
     Never worse than I-Scheduler without its solver, METIS on any of the `FILLS`, or the running placement: it
     starts from the best of them.
     """
-    start = _best_start(problem, budget, seed)
+    start = _best_start(problem, budget.share(0.4), seed)
     large = problem.tasks > COMPILE_ABOVE_TASKS
     answer = proved(problem, start, budget.share(0.3) if large else budget)
     best = answer.assignment
@@ -40,7 +39,7 @@ def best_found(problem: PlacementProblem, budget: Budget, *, seed: int = 0) -> B
 
 def optimum(problem: PlacementProblem, budget: Budget) -> Bounded:
     """The exact policy: all time goes into the proof; the bound is returned even when it runs out."""
-    return proved(problem, _best_start(problem, budget.share(0.3), 0), budget)
+    return proved(problem, _best_start(problem, budget.share(0.4), 0), budget)
 
 
 def _best_start(problem: PlacementProblem, budget: Budget, seed: int) -> Assignment | None:
@@ -49,18 +48,16 @@ def _best_start(problem: PlacementProblem, budget: Budget, seed: int) -> Assignm
     ways: list[Callable[[], Assignment]] = [
         partial(i_scheduler, problem, threshold=0, budget=budget),
         *(partial(metis_on, problem, largest_nodes(problem, fill), seed=seed) for fill in FILLS),
-        partial(first_fit, problem),
     ]
     if np.all(problem.running != UNPLACED) and problem.fits(problem.running):
         ways.insert(0, problem.running.copy)
+    bound = quick_bound(problem)
     best: Assignment | None = None
     for way in ways:
-        if best is not None and (budget.spent() or problem.objective(best) <= quick_bound(problem)):
+        if best is not None and (budget.spent() or problem.objective(best) <= bound):
             break
-        try:
+        with suppress(DoesNotFitError):
             best = _better(problem, best, way(), budget)
-        except DoesNotFitError:
-            continue
     return best
 
 

@@ -65,13 +65,19 @@ def _annealed(
         return start
     best, best_objective = start, objective
     random = np.array([2 * seed + 0x9E3779B97F4A7C15], dtype=np.uint64)
-    # From a few typical streams, so that whole neighbourhoods can move, down to a small part of one.
-    hot = 4.0 * float(np.mean(problem.adjacency.data))
-    # The first call compiles; only then does the schedule start.
-    _anneal_compiled(*graph, *_arrays(state), random, hot, 0)
-    whole_s = budget.remaining_s()
-    while (left_s := budget.remaining_s()) > 0.0:
-        temperature = hot * 0.025 ** (1.0 - left_s / whole_s)
+    typical = float(np.mean(problem.adjacency.data))
+    # The first call compiles; the second tells how many proposals there is time for.
+    _anneal_compiled(*graph, *_arrays(state), random, typical, 0)
+    # The last moves and swaps, and whatever the caller does with the answer, need time too.
+    annealing = budget.share(0.93)
+    whole_s = annealing.remaining_s()
+    _anneal_compiled(*graph, *_arrays(state), random, 0.1 * typical, PROPOSALS_PER_SLICE)
+    slices = whole_s / max(whole_s - annealing.remaining_s(), 1e-9)
+    # Starting hot moves whole neighbourhoods but needs time to settle (tuned on clusters of 10,000 tasks).
+    hot = typical * min(8.0, max(0.8, slices * PROPOSALS_PER_SLICE / problem.tasks / 300.0))
+    cold = 0.1 * typical
+    while (left_s := annealing.remaining_s()) > 0.0:
+        temperature = hot * (cold / hot) ** (1.0 - left_s / whole_s)
         _anneal_compiled(*graph, *_arrays(state), random, temperature, PROPOSALS_PER_SLICE)
     while _descend_compiled(*graph, *_arrays(state)):
         pass
