@@ -33,7 +33,7 @@ EXAMPLES = sorted((REPOSITORY / "examples" / "flows").glob("*.yaml"))
 
 
 @given(dataflow=dataflows())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_is_written_is_read_back_exactly(dataflow: Dataflow):
     text = write_dataflow(dataflow)
     assert parse_dataflow(text) == dataflow
@@ -257,7 +257,7 @@ def refused_or_valid(text: str | bytes) -> None:
 
 
 @given(text=st.text() | st.binary())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @example("[" * 100_000)
 @example("{a: " * 50_000)
 @example("- " * 50_000)
@@ -271,7 +271,7 @@ def test_fuzzed_text_never_crashes(text: str | bytes):
 
 
 @given(value=yaml_values())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_fuzzed_structures_never_crash(value: object):
     refused_or_valid(_dumped(value))
 
@@ -289,7 +289,7 @@ DATA = read_document(VALID).data
     value=yaml_values(),
     action=st.sampled_from(["set", "drop", "add"]),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_valid_file_with_one_value_changed_never_crashes(
     path: tuple[str | int, ...], value: object, action: str
 ):
@@ -307,7 +307,7 @@ def test_a_valid_file_with_one_value_changed_never_crashes(
 
 
 @given(data=st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_valid_file_with_some_characters_changed_never_crashes(data: st.DataObject):
     text = VALID
     for _ in range(data.draw(st.integers(1, 4))):
