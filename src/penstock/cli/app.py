@@ -157,7 +157,9 @@ def run(
 @app.command()
 def explain(
     run: Annotated[str, typer.Argument(metavar="[RUN]", help="A run's id, or 'last'.")] = "last",
-    journal: Annotated[Path, typer.Option(help="Journal file.")] = Path(".penstock/runs.sqlite"),
+    journal: Annotated[
+        Path | None, typer.Option(help="Journal file; default: .penstock/runs.sqlite.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Tell what was decided in a run, why, and what came of it."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from penstock.cli.journals import DEFAULT_JOURNAL
 from penstock.cli.output import InputError, print_json, results
 from penstock.control import JournalError, SqliteJournal, as_text, explain
 
 
-def explain_run(run: str, journal: Path, *, as_json: bool) -> None:
+def explain_run(run: str, path: Path | None, *, as_json: bool) -> None:
     """Print the explanation of a run; `last` is the newest one."""
+    journal = path or DEFAULT_JOURNAL
     if not journal.exists():
         raise InputError(
             f"there is no journal '{journal}'; 'penstock run' and 'simulate --journal' write one"

@@ -11,9 +11,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from penstock.cli.choices import choose_policies, find_flow
 from penstock.cli.durations import parse_duration, shown_duration
+from penstock.cli.journals import open_journal
 from penstock.cli.output import InputError, complaints, print_json, print_table, results
 from penstock.cli.totals import Totals
-from penstock.control import Cycle, JournalError, Loop, PolicyRun, SqliteJournal
+from penstock.control import Cycle, Loop, PolicyRun
 from penstock.control import Settings as LoopSettings
 from penstock.dataflow import Dataflow, Load, OperatorId, read_trace
 from penstock.dataflow.connectors import expected_load
@@ -150,15 +151,6 @@ def default_seconds(loads: dict[OperatorId, Load]) -> float:
         last = load.times_s[-1] - load.times_s[-2] if len(load.times_s) > 1 and load.period_s is None else 0.0
         lengths.append(load.duration_s + last)
     return max(lengths) or DEFAULT_SECONDS
-
-
-def open_journal(path: Path) -> SqliteJournal:
-    """The journal in a file, which is made if it is not there."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return SqliteJournal(path)
-    except (JournalError, OSError) as problem:
-        raise InputError(f"cannot open journal '{path}': {problem}") from problem
 
 
 def _print(document: dict[str, Any]) -> None:

@@ -140,6 +140,10 @@ class SparkRuntime:
         """The values that were asked for: shares to keep and alternates, by control name."""
         return dict(self._controls)
 
+    def adopt_controls(self, values: Mapping[str, Any]) -> None:
+        """Take values with which the query was started as asked for, so that they are asserted again if lost."""
+        self._controls.update(values)
+
     def _ask(self, action: Action, changes: Mapping[str, Any]) -> Outcome:
         match action:
             case Shed() | Switch():

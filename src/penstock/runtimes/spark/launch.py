@@ -1,0 +1,96 @@
+"""From a declared dataflow to a query under control."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock.dataflow import Dataflow, OperatorId
+from penstock.dataflow.connectors import expected_load
+from penstock.runtimes.spark.assembly import OutputMode
+from penstock.runtimes.spark.compile import CompiledDataflow, compile_dataflow
+from penstock.runtimes.spark.internals.controls import get_controls, seeded
+from penstock.runtimes.spark.internals.pacing import Pacing, stop_cleanly
+from penstock.runtimes.spark.internals.repartition import repartition_state
+from penstock.runtimes.spark.internals.task_controls import ControlDocument
+from penstock.runtimes.spark.runtime import DEFAULTS, RuntimeOptions, SparkRuntime
+from penstock.runtimes.spark.sourcing import KafkaSource, PlainSource, ReplaySource, SourceReader
+
+
+def launch(
+    spark: SparkSession,
+    dataflow: Dataflow,
+    *,
+    checkpoint: Path | str,
+    trigger_s: float = 0.0,
+    controls: Mapping[str, Any] | None = None,
+    state_partitions: int | None = None,
+    output_mode: OutputMode = "append",
+    options: RuntimeOptions = DEFAULTS,
+) -> SparkRuntime:
+    """Start the dataflow on Spark and return it as a runtime.
+
+    `controls` are in force from the first micro-batch on: shares to keep and alternates of an earlier run.
+    """
+    compiled = compile_dataflow(
+        spark, dataflow, checkpoint=checkpoint, state_partitions=state_partitions, output_mode=output_mode
+    )
+    values = dict(controls or {})
+    with seeded(spark, ControlDocument(version=1, current=values)):
+        query = compiled.start(trigger_s=trigger_s)
+
+    def restart(running: StreamingQuery, partitions: int) -> StreamingQuery:
+        return _restarted(spark, compiled, running, partitions)
+
+    runtime = SparkRuntime(
+        spark,
+        dataflow,
+        query,
+        sources=source_readers(dataflow),
+        state_operators=state_operators(dataflow),
+        measures=compiled.measures,
+        restart=restart,
+        options=options,
+    )
+    runtime.adopt_controls(values)
+    return runtime
+
+
+def _restarted(
+    spark: SparkSession, compiled: CompiledDataflow, running: StreamingQuery, partitions: int
+) -> StreamingQuery:
+    """The same query on the same checkpoint with another number of state partitions, controls and pace as before."""
+    document, interval_ms = get_controls(running), Pacing(spark, running).interval_ms()
+    stop_cleanly(spark, running)
+    try:
+        repartition_state(spark, compiled.checkpoint, partitions)
+    finally:
+        # Whatever became of the repartitioning, the user's query goes on.
+        with seeded(spark, document):
+            query = compiled.start(trigger_s=interval_ms / 1e3)
+    return query
+
+
+def state_operators(dataflow: Dataflow) -> dict[int, OperatorId]:
+    """Spark's number of each stateful operator: they are counted from the sinks back, in the order of the plan."""
+    stateful = [id_ for id_ in reversed(dataflow.topological) if dataflow.operator(id_).state is not None]
+    return dict(enumerate(stateful))
+
+
+def source_readers(dataflow: Dataflow) -> dict[OperatorId, SourceReader]:
+    """How each source's rate and backlog are read; Spark lists sources in the order of the plan, which is ours."""
+    readers: dict[OperatorId, SourceReader] = {}
+    for index, source in enumerate(dataflow.sources):
+        kind = source.connector.kind if source.connector is not None else ""
+        load = expected_load(source.connector) if source.connector is not None else None
+        if kind == "kafka":
+            readers[source.id] = KafkaSource(index)
+        elif kind == "replay" and load is not None:
+            readers[source.id] = ReplaySource(index, load)
+        else:
+            readers[source.id] = PlainSource(index)
+    return readers
