@@ -1,0 +1,47 @@
+"""`penstock bench`: runs the scripts of `benchmarks/`, each of which prints its own table."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+from penstock.cli.output import InputError, print_json, print_table
+from penstock.dataflow.errors import did_you_mean
+
+FOLDERS = (
+    Path(__file__).resolve().parents[1] / "_benchmarks",  # in an installed package
+    Path(__file__).resolve().parents[3] / "benchmarks",  # in a checkout
+)
+
+
+def bench(name: str | None, *, as_json: bool) -> None:
+    """Run one benchmark, or list them."""
+    scripts = benchmark_scripts()
+    if name is None:
+        about = {key: _summary(path) for key, path in scripts.items()}
+        if as_json:
+            print_json({"benchmarks": about})
+        else:
+            print_table("penstock bench NAME", ["name", "measures"], about.items())
+        return
+    if name not in scripts:
+        raise InputError(f"no benchmark '{name}'{did_you_mean(name, sorted(scripts))}")
+    done = subprocess.run([sys.executable, str(scripts[name]), *(["--json"] if as_json else [])], check=False)
+    if done.returncode:
+        raise SystemExit(done.returncode)
+
+
+def benchmark_scripts() -> dict[str, Path]:
+    """Command-line name to script."""
+    for folder in FOLDERS:
+        if folder.is_dir():
+            found = (path for path in sorted(folder.glob("*.py")) if not path.name.startswith("_"))
+            return {path.stem.replace("_", "-"): path for path in found}
+    raise InputError("the benchmarks are not installed; run from a checkout of the repository")
+
+
+def _summary(path: Path) -> str:
+    """The first line of a script's docstring."""
+    return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
