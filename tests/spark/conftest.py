@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from penstock.runtimes.spark.cluster import LoopbackCluster
 from penstock.runtimes.spark.session import create_session
 
+from ..conftest import REPOSITORY
 from .kafka_broker import KafkaBroker
 from .maven import connector_conf
 
@@ -75,7 +76,14 @@ def cluster_spark(
     previous = SparkSession.getActiveSession()
     if previous is not None:
         previous.stop()
-    conf = _conf(tmp_path_factory) | {"spark.executor.memory": "512m", "spark.executor.cores": "1"}
+    conf = _conf(tmp_path_factory) | {
+        "spark.executor.memory": "512m",
+        "spark.executor.cores": "1",
+        # Executors start elsewhere, and functions of the tests are pickled by name.
+        "spark.executorEnv.PYTHONPATH": str(REPOSITORY),
+        # A move is honoured when this exceeds the time of a task, on however busy a machine.
+        "spark.locality.wait": "10s",
+    }
     spark = create_session(loopback_cluster.master_url, "penstock-tests", extra_conf=conf)
     spark.sparkContext.setLogLevel("OFF")
     yield spark

@@ -25,8 +25,9 @@ START = """
 import sys, time
 from pathlib import Path
 from penstock.runtimes.spark.cluster import LoopbackCluster
-LoopbackCluster(workers=1, memory="512m", pin=True, run_dir=Path(sys.argv[1]), detached=sys.argv[2] == "detached").start()
-if sys.argv[2] == "attached":
+detached = sys.argv[2] == "detached"
+LoopbackCluster(workers=1, memory="512m", pin=True, run_dir=Path(sys.argv[1]), detached=detached).start()
+if not detached:
     time.sleep(600)
 """
 

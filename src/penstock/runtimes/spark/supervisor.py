@@ -89,7 +89,7 @@ def _launch(
         "SPARK_HOME": str(Path(spec["jars"]).parent),
         "SPARK_LOCAL_IP": host,
         "SPARK_LOCAL_DIRS": str(run_dir / f"{name}-local"),
-        "SPARK_NO_DAEMONIZE": "1",
+        "SPARK_SCALA_VERSION": _scala_version(Path(spec["jars"])),  # else the worker looks for build folders
     }
     class_name, *rest = arguments
     # The daemons do little: a small heap, and no time spent on compiling what runs twice.
@@ -119,6 +119,12 @@ def bound_to_parent(processors: set[int] | None = None) -> Callable[[], None]:
             os.sched_setaffinity(0, processors)
 
     return prepare
+
+
+def _scala_version(jars: Path) -> str:
+    """Return the Scala version that the jars are named by."""
+    found = next(jars.glob("spark-core_*.jar")).name
+    return found.removeprefix("spark-core_").split("-")[0]
 
 
 def _processors(index: int, cores: int) -> set[int]:

@@ -53,7 +53,6 @@ class Executors:
             self._store = self._context.statusStore()
             self._nothing = self._view.PythonUtils.toScalaMap({})
         self.unavailable = fixed_reason(spark)
-        self._total_known = False
 
     def list(self) -> tuple[Executor, ...]:
         """Return the executors that can run tasks; in local mode the driver, which is its own."""
@@ -68,7 +67,11 @@ class Executors:
         """Return the number of executors last requested of the cluster manager, None if never."""
         self._needs_cluster()
         with reaching(CAPABILITY):
-            return int(self._backend.getRequestedTotalExecutors()) if self._total_known else None
+            requested = (
+                self._backend.getRequestedTotalExecutors().values().toSeq()
+            )  # one per resource profile
+            counts = [int(requested.apply(i)) for i in range(requested.size())]
+        return sum(counts) if counts else None
 
     def request_total(self, count: int) -> bool:
         """Ask for *count* executors in all; True if the request was taken. Fewer than now kills none."""
@@ -76,9 +79,7 @@ class Executors:
         if count < 0:
             raise ValueError(f"cannot request {count} executors")
         with reaching(CAPABILITY):
-            taken = bool(self._context.requestTotalExecutors(count, 0, self._nothing))
-        self._total_known = self._total_known or taken
-        return taken
+            return bool(self._context.requestTotalExecutors(count, 0, self._nothing))
 
     def kill(self, ids: Iterable[str]) -> bool:
         """Kill executors at once and lower the target by as many; False if Spark knows none of them."""
@@ -100,8 +101,7 @@ class Executors:
 
     def _seed_total(self) -> None:
         """Tell Spark the present total once: otherwise its first kill starts counting down from zero."""
-        self._needs_cluster()
-        if not self._total_known:
+        if self.target() is None:
             self.request_total(len(self.list()))
 
     def _needs_cluster(self) -> None:
