@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
@@ -11,7 +11,7 @@ from typing import Literal
 from penstock.control.brief import Brief
 from penstock.control.effects import SETTINGS
 from penstock.control.plan import Planned
-from penstock.control.record import Cycle
+from penstock.control.record import Cycle, Stage
 from penstock.control.sentences import deed, duration, promise, quantity, sentence, verdict
 from penstock.policies.proposal import Scale, Shed, Switch
 
@@ -20,6 +20,16 @@ QUIET_CYCLES = 2
 TOGETHER = 3
 """More like actions than this in one cycle are told as one."""
 
+_CONSEQUENCE: Mapping[Stage, str] = {
+    "observe": "the last safe controls stayed",
+    "decide": "its memory stayed as it was, the other policies went on",
+    "arbitrate": "nothing was changed",
+    "apply": "the next cycle asks again",
+    "effects": "what came of earlier actions is told later",
+    "journal": "the record of that cycle is missing",
+    "recover": "it started afresh",
+    "subscriber": "nothing else was affected",
+}
 Topic = Literal["seen", "decided", "expected", "held back", "outcome", "came of it", "unreached", "fault"]
 
 
@@ -168,7 +178,7 @@ def _faults(cycle: Cycle, said: set[tuple[str, str]]) -> Iterator[Line]:
     for fault in cycle.faults:
         if (fault.code, fault.cause) not in said:
             said.add((fault.code, fault.cause))
-            text = f"{fault.code.replace('-', ' ')}: {fault.cause}; the last safe controls stayed"
+            text = f"{fault.code.replace('-', ' ')}: {fault.cause}; {_CONSEQUENCE[fault.stage]}"
             yield Line(time_s=cycle.time_s, topic="fault", text=text, policy=fault.policy)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from penstock.control.record import Cycle, Run
 from penstock.control.sentences import duration, number, quantity, sentence
 
 WIDTH = 110
+_UNIT = re.compile(r"(\d) (?=(?:%|[a-zµ]+s|[kMGT]?B|s|min|h|d)\b|%)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,10 +260,7 @@ def _count(n: int, noun: str) -> str:
 
 
 def _wrapped(head: str, text: str, width: int) -> list[str]:
-    return textwrap.wrap(
-        head + text,
-        width,
-        subsequent_indent=" " * len(head),
-        drop_whitespace=True,
-        replace_whitespace=False,
-    )
+    # A number and its unit stay on one line.
+    glued = _UNIT.sub("\\1\u00a0", text)
+    lines = textwrap.wrap(head + glued, width, subsequent_indent=" " * len(head), replace_whitespace=False)
+    return [line.replace("\u00a0", " ") for line in lines]
