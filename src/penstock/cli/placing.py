@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import cast
 
 from penstock.cli.output import InputError, print_json, print_table, results
 from penstock.cli.placement_document import parse_problem, placement_document
 from penstock.dataflow.errors import did_you_mean
 from penstock.policies.placement import POLICIES, DoesNotFitError, PlacementProblem
 from penstock.policies.placement import place as place_tasks
-from penstock.policies.placement.instances import CLUSTERS, SHAPES, Cluster, Shape
+from penstock.policies.placement.instances import CLUSTERS, SHAPES
 from penstock.policies.placement.instances import benchmark as built_in
 
 ALL = "all"
@@ -84,6 +83,6 @@ def _problem(path: Path | None, benchmark: str | None, tasks: int, cluster: str)
     if cluster not in CLUSTERS:
         raise InputError(f"no cluster '{cluster}'{did_you_mean(cluster, CLUSTERS)}")
     try:
-        return built_in(cast(Shape, benchmark), tasks, cast(Cluster, cluster))
+        return built_in(benchmark, tasks, cluster)
     except ValueError as problem:
         raise InputError(str(problem)) from problem
