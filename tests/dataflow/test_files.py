@@ -158,12 +158,13 @@ def test_all_problems_at_once_each_with_its_line():
     text = VALID.replace("parallelism: [1, 8]", "parallelism: [8, 1]\n    colour: red").replace(
         "mean_ms: 30", "mean_ms: -30"
     )
-    text = text.replace("min_accuracy: 0.5", "min_accuracy: 1.5")
+    text = text.replace("min_accuracy: 0.5", "min_accuracy: 1.5") + "extra: 1\n"
     with pytest.raises(DataflowError) as caught:
         parse_dataflow(text, origin="flow.yaml")
     lines = text.splitlines()
     for fragment, words in (
         ("operators.work.colour: is not a known key", "colour: red"),
+        ("extra: is not a known key", "extra: 1"),
         ("operators.out.min_accuracy: must be at most 1 (got 1.5)", "min_accuracy: 1.5"),
         ("constraints[0].mean_ms: must be above 0 (got -30)", "mean_ms: -30"),
     ):

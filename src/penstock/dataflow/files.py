@@ -78,18 +78,26 @@ def parse_dataflow(text: str | bytes, *, origin: str | None = None, base: str | 
 
 def _of_shape_and_meaning(data: Any, error: ValidationError, base: str) -> Iterator[Problem]:
     """What is wrong with the shape of the file, and with its meaning as far as that can be told."""
-    touched: set[Keys] = set()
+    errors = error.errors(include_url=False)
     repaired: Any = copy.deepcopy(data)
-    for each in error.errors(include_url=False, include_context=True):
-        keys, hint = _keys(each["loc"], data), ""
+    touched: set[Keys] = set()
+    meant: set[Keys] = set()
+    for each in errors:
         if each["type"] == "extra_forbidden":
-            known = _known_keys(each["loc"])
+            keys, known = _keys(each["loc"], data), _known_keys(each["loc"])
+            near = difflib.get_close_matches(str(keys[-1]), known, n=1)
+            meant.update((*keys[:-1], key) for key in near)
+            repaired = _without(repaired, keys, instead=near)
+            touched.add(keys[:2])
             hint = did_you_mean(str(keys[-1]), known)
-            repaired = _without(repaired, keys, known)
-        else:
-            repaired = _without(repaired, keys, ())
+            yield Problem(place=_place(keys), message=f"is not a known key{hint}")
+    for each in errors:
+        keys = _keys(each["loc"], data)
+        if each["type"] == "extra_forbidden" or (each["type"] == "missing" and keys in meant):
+            continue
+        repaired = _without(repaired, keys)
         touched.add(keys[:2])
-        yield Problem(place=_place(keys), message=_message(each) + hint)
+        yield Problem(place=_place(keys), message=_message(each))
     try:
         dataflow = FlowDoor.model_validate(repaired, context={"base": base}).to_domain(base)
     except ValidationError:
@@ -100,12 +108,13 @@ def _of_shape_and_meaning(data: Any, error: ValidationError, base: str) -> Itera
 
 
 def _message(error: Any) -> str:
-    if error["type"] == "extra_forbidden":
-        return "is not a known key"
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
-    message = _MESSAGES.get(error["type"], error["msg"])
-    return message if error["type"] == "missing" else f"{message} (got {shown(error['input'])})"
+    message: str = _MESSAGES.get(error["type"], error["msg"])
+    if error["type"] == "missing":
+        return message
+    got = error["ctx"]["tag"] if error["type"] == "union_tag_invalid" else error["input"]
+    return f"{message} (got {shown(got)})"
 
 
 def _keys(location: tuple[str | int, ...], data: Any) -> Keys:
@@ -136,22 +145,22 @@ def _known_keys(location: tuple[str | int, ...]) -> list[str]:
     return [] if door is None else door.known_keys()
 
 
-def _without(data: Any, keys: Keys, known: Collection[str]) -> Any:
-    """`data` without the bad value, or with its misspelt key put right; None when that says nothing any more."""
+def _without(data: Any, keys: Keys, *, instead: Collection[str] | None = None) -> Any:
+    """`data` without the bad value; None when the rest would be a guess.
+
+    An unknown key is always dispensable; its value goes under the key that was meant, if there is one.
+    """
     *around, last = keys or ("",)
     parent = data
     for key in around:
         parent = parent[key] if _has(parent, key) else None
-    if (
-        not isinstance(parent, dict)
-        or last not in parent
-        or last in _ESSENTIAL
-        or (len(keys) < 3 and not known)
-    ):
+    if not isinstance(parent, dict) or last not in parent:
+        return None
+    if instead is None and (len(keys) < 3 or last in _ESSENTIAL):
         return None
     value = parent.pop(last)
-    for near in difflib.get_close_matches(str(last), known, n=1):
-        parent.setdefault(near, value)
+    for key in instead or ():
+        parent.setdefault(key, value)
     return data
 
 

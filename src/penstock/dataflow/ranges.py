@@ -26,11 +26,11 @@ def number(
     elif not math.isfinite(size := _as_float(value)):
         message = "must be a finite number"
     elif at_least is not None and size < at_least:
-        message = "must not be negative" if at_least == 0 else f"must be at least {at_least:g}"
+        message = "must not be negative" if at_least == 0 else f"must be at least {at_least:.12g}"
     elif above is not None and size <= above:
-        message = f"must be above {above:g}"
+        message = f"must be above {above:.12g}"
     elif at_most is not None and size > at_most:
-        message = f"must be at most {at_most:g}"
+        message = f"must be at most {at_most:.12g}"
     if message:
         yield Problem(place=place, message=f"{message} (got {shown(value)})")
 
@@ -38,7 +38,7 @@ def number(
 def choice(place: str, value: object, choices: Sequence[str]) -> Iterator[Problem]:
     """The problem with `value` as one of `choices`, if it is none of them."""
     if not isinstance(value, str) or value not in choices:
-        hint = did_you_mean(value, choices) if isinstance(value, str) else ""
+        hint = did_you_mean(value, choices, or_all=False) if isinstance(value, str) else ""
         yield Problem(place=place, message=f"must be one of {', '.join(choices)} (got {shown(value)}){hint}")
 
 

@@ -59,7 +59,9 @@ def _stream(stream: Stream, place: str, operators: Mapping[OperatorId, Operator]
         return
     if target.kind == "source":
         yield Problem(place=place, message="a source has no inputs")
-    elif target.kind == "keyed" and stream.wiring != "key":
+    elif target.kind == "keyed":
+        if stream.wiring == "key":
+            return
         yield Problem(
             place=f"{place}.wiring", message=f"a keyed operator is wired by key (got '{stream.wiring}')"
         )
