@@ -25,8 +25,8 @@ RESTARTS = 20
 def best_found(problem: PlacementProblem, budget: Budget, *, seed: int = 0) -> Bounded:
     """The default policy: the optimum, proved, or the best placement the budget allows, with a bound.
 
-    Never worse than I-Scheduler without its solver, METIS on any of the `FILLS`, or the running placement: it
-    starts from the best of them.
+    Starts from the best of the running placement, I-Scheduler without its solver, and METIS at the `FILLS` there is
+    time for, so it is never worse than what runs.
     """
     start = _best_start(problem, budget.share(0.4), seed)
     large = problem.tasks > COMPILE_ABOVE_TASKS

@@ -22,6 +22,7 @@ from penstock.policies.placement.problem import Assignment, Floats, Ints, Placem
 
 COMPILE_ABOVE_TASKS = 150
 PROPOSALS_PER_SLICE = 50_000
+MOST_PASSES = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,14 +43,15 @@ def refined(
 ) -> Assignment:
     """A placement that fits and costs no more than `assignment`, the better the longer the budget.
 
-    Moves and swaps always run to the end of the pass they are in; annealing uses whatever time is left.
+    Moves and swaps run until none helps (30 ms a pass for 10,000 tasks); annealing uses whatever time is left.
     """
     compiled = problem.tasks > COMPILE_ABOVE_TASKS
     state = _state(problem, assignment)
     graph = _graph(problem)
     descend = _descend_compiled if compiled else _descend
-    while descend(*graph, *_arrays(state)) and not budget.spent():
-        pass
+    for _ in range(MOST_PASSES):
+        if not descend(*graph, *_arrays(state)):
+            break
     best, best_objective = state.node.copy(), problem.objective(state.node)
     if not compiled:
         return best
@@ -63,7 +65,6 @@ def _annealed(
     graph, state = _graph(problem), _state(problem, start)
     if not len(graph[1]):
         return start
-    best, best_objective = start, objective
     random = np.array([2 * seed + 0x9E3779B97F4A7C15], dtype=np.uint64)
     typical = float(np.mean(problem.adjacency.data))
     # The first call compiles; the second tells how many proposals there is time for.
@@ -79,11 +80,10 @@ def _annealed(
     while (left_s := annealing.remaining_s()) > 0.0:
         temperature = hot * (cold / hot) ** (1.0 - left_s / whole_s)
         _anneal_compiled(*graph, *_arrays(state), random, temperature, PROPOSALS_PER_SLICE)
-    while _descend_compiled(*graph, *_arrays(state)):
-        pass
-    if problem.objective(state.node) < best_objective:
-        best = state.node.copy()
-    return best
+    for _ in range(MOST_PASSES):
+        if not _descend_compiled(*graph, *_arrays(state)):
+            break
+    return state.node if problem.objective(state.node) < objective else start
 
 
 def _graph(problem: PlacementProblem) -> tuple[Ints, Ints, Floats, Floats, Floats, Ints, Floats]:
