@@ -37,6 +37,7 @@ def tables(layout: Layout, options: SimulationOptions, seed: int) -> Tables:
             "send_s": options.send_s,
             "receive_s": options.receive_s,
             "random_spread": options.spread == "random",
+            "batch_spread": options.spread == "batches",
             "key_count": options.keys,
             "outputs": outputs,
             "constraints": constraints,
@@ -50,7 +51,7 @@ def tables(layout: Layout, options: SimulationOptions, seed: int) -> Tables:
     )
     t["clocks"] = np.full((rows, constraints), -1.0)
     t["nodes"], t["serving"] = np.zeros(0, tb.NODE), np.zeros((0, 4), np.int64)
-    t["operators"], t["alternates"] = _operators(layout, seed), _alternates(layout)
+    t["operators"], t["alternates"] = _operators(layout, options, seed), _alternates(layout)
     t["outs"] = np.array([s for each in layout.outs for s in each], np.int64)
     t["tasks"] = _tasks(layout, options)
     t["cursors"] = np.repeat(layout.slot_index[:, None], outputs, axis=1)
@@ -82,7 +83,7 @@ def _most_per_step(layout: Layout) -> int:
     return most + 64
 
 
-def _operators(layout: Layout, seed: int) -> NDArray[np.void]:
+def _operators(layout: Layout, options: SimulationOptions, seed: int) -> NDArray[np.void]:
     rows = np.zeros(len(layout.base), tb.OPERATOR)
     rows["base"], rows["tasks"], rows["keep"] = layout.base, layout.start, 1.0
     rows["alternate"] = layout.alternate_base
@@ -94,6 +95,7 @@ def _operators(layout: Layout, seed: int) -> NDArray[np.void]:
         rows["source"][o] = operator.kind == "source"
         rows["sink"][o] = sinks.index(operator.id) if operator.kind == "sink" else -1
         rows["windowed"][o] = operator.latency == "read-write"
+        rows["window"][o] = options.windows_s.get(operator.id, 0.0)
         rows["salt"][o] = salt(seed, "operator", operator.id)
         rows["keep_by_key"][o] = bool(operator.keep_by)
     return rows

@@ -211,7 +211,12 @@ def _emit(w: World, t: int, r: int, bits: np.uint64, s: int, output: int) -> Non
     else:
         cursor = cursors(w, t * w.outputs + output)
         i = cursor.value % count
-        cursor.value = i + 1
+        if w.batch_spread == 0:
+            cursor.value = i + 1
+        elif channels(w, stream.base + task.index * stream.columns + i).count == 0:
+            # The batch for this task has left: the next one opens elsewhere.
+            i = (i + 1) % count
+            cursor.value = i
         _send(w, t, r, bits, s, i)
 
 
@@ -245,7 +250,9 @@ def _complete(w: World, t: int) -> None:
         sink_sums(w, 3 * operator.sink + 1).value += age
         sink_sums(w, 3 * operator.sink + 2).value += age * age
         sink_bins(w, operator.sink * w.bins + sketch_bin(age)).value += 1.0
-    if operator.windowed:
+    if operator.windowed and operator.window > 0.0:
+        count = 1 if task.started - task.opened >= operator.window else 0
+    elif operator.windowed:
         task.credit += alternate.selectivity
         count = int(task.credit + 1e-9)
         task.credit -= count

@@ -16,8 +16,12 @@ class SimulationOptions:
 
     arrival_cv: float = 1.0
     """Coefficient of variation of the time between arrivals: 1 = Poisson, 0 = evenly spaced."""
-    spread: Literal["round-robin", "random"] = "round-robin"
-    """How `spread` streams, and sources with several tasks, choose a task."""
+    spread: Literal["round-robin", "random", "batches"] = "round-robin"
+    """How `spread` streams, and sources with several tasks, choose a task. `batches`: a round robin that goes on
+    to the next task when the batch for this one has left, so that batches fill quickly."""
+    windows_s: Mapping[str, float] = field(default_factory=dict)
+    """By operator with read-write latency: it writes with the first record read so long after its last write,
+    instead of by its selectivity."""
     queue_records: int = 10_000
     """Records a task may have waiting or on their way before its senders must stop; sources have no bound."""
     deadline_s: float = 0.0
@@ -60,5 +64,7 @@ class SimulationOptions:
             raise ValueError("queue_records, batch_bytes and step_s must be positive")
         if any(not value >= 0 for value in (self.deadline_s, *self.deadlines_s.values())):
             raise ValueError("a batching deadline cannot be negative")
+        if any(not 0 < value < math.inf for value in self.windows_s.values()):
+            raise ValueError("a window must be longer than 0 s, and end")
         if self.key_skew > 0 and not self.keys:
             raise ValueError("skewed keys need a number of keys: set `keys`")

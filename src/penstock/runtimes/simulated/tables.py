@@ -86,6 +86,7 @@ OPERATOR = np.dtype(
         ("source", I),
         ("sink", I),  # row of its histogram, or -1
         ("windowed", I),
+        ("window", F),  # 0: writes by its selectivity
         ("salt", U),
         ("keep", F),
         ("keep_by_key", I),
@@ -283,6 +284,7 @@ WORLD = np.dtype(
         ("send_s", F),
         ("receive_s", F),
         ("random_spread", I),
+        ("batch_spread", I),
         ("key_count", I),
         ("node_rows", I),
         ("places", I),  # columns of `serving`
