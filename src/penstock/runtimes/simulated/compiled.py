@@ -15,7 +15,10 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
 
 _HERE = Path(__file__).parent
 _SOURCES = (
-    *(_HERE / f"{name}.py" for name in ("agenda", "channels", "compiled", "draws", "fluid_kernel", "kernel")),
+    *(
+        _HERE / f"{name}.py"
+        for name in ("agenda", "channels", "compiled", "draws", "flows", "fluid_kernel", "kernel")
+    ),
     *(_HERE / f"{name}.py" for name in ("processors", "tables")),
     Path(sketch.__file__),  # its constants are compiled in
 )

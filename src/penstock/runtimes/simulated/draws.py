@@ -10,8 +10,11 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.runtimes.simulated.compiled import compiled
+
+Floats = NDArray[np.float64]
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _M1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -50,6 +53,13 @@ def bucket(bits: np.uint64, count: int) -> int:
     # int() of an unsigned number stays unsigned in compiled code, and mixes badly with signed ones.
     chosen: Any = np.int64(((bits >> _S32) * np.uint64(count)) >> _S32)
     return chosen  # type: ignore[no-any-return]  # an int
+
+
+@compiled
+def owned_shares(shares: Floats, key_salt: np.uint64, count: int, into: Floats) -> None:
+    """Add the share of each key to that of the task, of `count`, which owns it."""
+    for k in range(len(shares)):
+        into[bucket(mix(mix(np.uint64(k) + GOLDEN) ^ key_salt), count)] += shares[k]
 
 
 @compiled

@@ -14,6 +14,7 @@ from penstock.runtimes.simulated.crew import Crew
 from penstock.runtimes.simulated.discrete import DiscreteEngine, Subscriber
 from penstock.runtimes.simulated.engine import Engine, Ledger
 from penstock.runtimes.simulated.fleet import Fleet
+from penstock.runtimes.simulated.fluid import FluidEngine
 from penstock.runtimes.simulated.layout import Layout, Loads
 from penstock.runtimes.simulated.observation import Controls, Observer
 from penstock.runtimes.simulated.options import Fidelity, SimulationOptions
@@ -136,4 +137,6 @@ class SimulatedClock:
 def _engine(fidelity: Fidelity, layout: Layout, options: SimulationOptions, seed: int) -> Engine:
     if fidelity == "discrete":
         return DiscreteEngine(layout, options, seed)
+    if fidelity == "fluid":
+        return FluidEngine(layout, options, seed)
     raise ValueError(f"unknown fidelity '{fidelity}'; there are 'discrete' and 'fluid'")
