@@ -13,7 +13,7 @@ from penstock.policies.placement.problem import UNPLACED, Assignment, Floats, In
 def flink(problem: PlacementProblem) -> Assignment:
     """Flink's slot filling: one task of every operator per slot, slots onto nodes one node after the other.
 
-    Apache Flink 1.20, LocalInputPreferredSlotSharingStrategy: a task joins the slot of one of its producers if that
+    Apache Flink, LocalInputPreferredSlotSharingStrategy: a task joins the slot of one of its producers if that
     holds no task of its operator yet, else the first such slot of its job, else a new one. Slots go to the first
     TaskManager with room (cluster.evenly-spread-out-slots is off by default). A slot larger than the room on every
     node is divided, its tasks placed in order by the same rule; Flink itself would wait for a larger TaskManager.

@@ -20,7 +20,7 @@ from penstock.policies.placement.problem import UNPLACED, Assignment, Floats, Pl
 def round_robin(problem: PlacementProblem) -> Assignment:
     """Storm's even scheduler: tasks in order, one to each node in turn, nodes with most room first.
 
-    Apache Storm 1.1, org.apache.storm.scheduler.EvenScheduler: slots sorted by free slots per supervisor,
+    Apache Storm, org.apache.storm.scheduler.EvenScheduler: slots sorted by free slots per supervisor,
     descending, and interleaved; executor i goes to slot i modulo the number of slots.
     """
     problem.require_room()
@@ -43,7 +43,7 @@ def r_storm(problem: PlacementProblem, *, soft: tuple[str, ...] = ()) -> Assignm
     """R-Storm: tasks breadth-first over the operators, each to the node nearest in resource space.
 
     Peng, Hosseini, Hong, Farivar and Campbell, R-Storm: Resource-aware scheduling in Storm, Middleware 2015,
-    algorithms 1 to 4, one job after the other: operators in breadth-first order from the sources, one task of each
+    in our reading without the original at hand, one job after the other: operators in breadth-first order from the sources, one task of each
     in turn; the first task on the node with most resources (the reference), every other on the node that minimises
     the Euclidean distance between what the task needs and what the node has left, with the network distance to the
     reference node as one more axis. Resources in `soft` may be exceeded, as the paper allows for CPU and bandwidth;
@@ -74,7 +74,8 @@ def r_storm(problem: PlacementProblem, *, soft: tuple[str, ...] = ()) -> Assignm
 def t_storm(problem: PlacementProblem, *, consolidation: float = 2.0) -> Assignment:
     """T-Storm: tasks by total traffic, each where it adds least traffic between nodes.
 
-    Xu, Chen, Tang and Su, T-Storm: Traffic-aware online scheduling in Storm, ICDCS 2014, algorithm 1: executors in
+    Xu, Chen, Tang and Su, T-Storm: Traffic-aware online scheduling in Storm, ICDCS 2014, in our reading without the
+    original at hand (γ = 2 is our choice): executors in
     descending order of incoming and outgoing traffic; one worker per node; a node takes no more than its capacity
     and no more than `consolidation` (γ) times its even share of the executors. Ties go to the first node.
     """
@@ -100,7 +101,7 @@ def t_storm(problem: PlacementProblem, *, consolidation: float = 2.0) -> Assignm
 def ols(problem: PlacementProblem, *, alpha: float = 0.0) -> Assignment:
     """OLS: pairs of tasks by traffic into workers, then pairs of workers by traffic onto nodes, least loaded first.
 
-    Aniello, Baldoni and Querzoni, Adaptive online scheduling in Storm, DEBS 2013, section 3.2, and the authors'
+    Aniello, Baldoni and Querzoni, Adaptive online scheduling in Storm, DEBS 2013, as in the authors'
     OnlineScheduler (github.com/leonardoaniello/storm-adaptive-schedulers). A worker holds at most
     ceil(E/W) + ceil(α (E - W + 1 - ceil(E/W))) executors, α = 0 unless set, as there. Every node offers as many
     workers as slots of the smallest node's size fit on it, and takes workers up to its capacity.
