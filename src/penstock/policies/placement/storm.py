@@ -43,11 +43,11 @@ def r_storm(problem: PlacementProblem, *, soft: tuple[str, ...] = ()) -> Assignm
     """R-Storm: tasks breadth-first over the operators, each to the node nearest in resource space.
 
     Peng, Hosseini, Hong, Farivar and Campbell, R-Storm: Resource-aware scheduling in Storm, Middleware 2015,
-    in our reading without the original at hand, one job after the other: operators in breadth-first order from the sources, one task of each
-    in turn; the first task on the node with most resources (the reference), every other on the node that minimises
-    the Euclidean distance between what the task needs and what the node has left, with the network distance to the
-    reference node as one more axis. Resources in `soft` may be exceeded, as the paper allows for CPU and bandwidth;
-    none by default, so that its placements can be compared.
+    in our reading without the original at hand. One job after the other: operators in breadth-first order from the
+    sources, one task of each in turn; the first task on the node with most resources (the reference), every other
+    on the node that minimises the Euclidean distance between what the task needs and what the node has left, with
+    the network distance to the reference node as one more axis. Resources in `soft` may be exceeded, as the paper
+    allows for CPU and bandwidth; none by default, so that its placements can be compared.
     """
     problem.require_room()
     hard = np.array([name not in soft for name in problem.resources])
@@ -104,7 +104,8 @@ def ols(problem: PlacementProblem, *, alpha: float = 0.0) -> Assignment:
     Aniello, Baldoni and Querzoni, Adaptive online scheduling in Storm, DEBS 2013, as in the authors'
     OnlineScheduler (github.com/leonardoaniello/storm-adaptive-schedulers). A worker holds at most
     ceil(E/W) + ceil(α (E - W + 1 - ceil(E/W))) executors, α = 0 unless set, as there. Every node offers as many
-    workers as slots of the smallest node's size fit on it, and takes workers up to its capacity.
+    workers as slots of the smallest node's size fit on it, and takes workers up to its capacity: the authors' β and δ,
+    which spread workers over nodes, assume equal nodes and are left out.
     """
     problem.require_room()
     slot = problem.limits[np.argmin(_sizes(problem.limits, problem))]
