@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 from penstock.runtimes.spark.cluster import LoopbackCluster
 from penstock.runtimes.spark.session import create_session
+from tests.conftest import REPOSITORY
 
-from ..conftest import REPOSITORY
 from .kafka_broker import KafkaBroker
 from .maven import connector_conf
 

@@ -53,7 +53,7 @@ def collected(
     return writer.trigger(processingTime=f"{every_ms} milliseconds").start()
 
 
-def finished_batch(query: StreamingQuery, batch_id: int = 0, *, timeout_s: float = 90.0) -> int:
+def finished_batch(query: StreamingQuery, batch_id: int = 0, *, timeout_s: float = 180.0) -> int:
     """Return the newest finished batch, once it is at least *batch_id*."""
 
     def look() -> list[int]:
