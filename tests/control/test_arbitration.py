@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.control.arbitration import Arbitration, ArbitrationMemory, arbitrate, settle
-from penstock.control.plan import Plan, Planned
+from penstock.control.plan import Plan, Planned, Withheld
 from penstock.dataflow import OperatorId
 from penstock.policies.proposal import (
     Acquire,
@@ -175,18 +175,34 @@ def test_the_user_may_turn_the_order_round(cheap, dear) -> None:
     assert result(plan) == ([cheap[1]], [("yields-to-cheaper", "")])
 
 
-def test_remedies_for_different_goals_do_not_wait() -> None:
-    kept, withheld = result(
-        plan_of(("mover", move("c[0]", "n2", FOR_FAST)), ("elastic", scale("c", 6, FOR_SLOW)))
-    )
-    assert (len(kept), withheld) == (2, [])
-
-
-def test_without_a_stated_goal_the_operators_decide() -> None:
-    apart = plan_of(("mover", move("a[0]", "n2")), ("elastic", scale("b", 6)))
+def test_remedies_for_other_operators_and_goals_do_not_wait() -> None:
+    apart = plan_of(("mover", move("a[0]", "n2", FOR_FAST)), ("elastic", scale("b", 6, FOR_SLOW)))
     assert (len(apart.actions), apart.withheld) == (2, ())
-    same = plan_of(("mover", move("c[0]", "n2")), ("shedder", shed("in->b", 0.2)))  # b feeds c
-    assert result(same) == ([move("c[0]", "n2")], [("yields-to-cheaper", "")])
+
+
+@pytest.mark.parametrize(
+    ("cheap", "dear"),
+    [
+        (move("a[0]", "n2", FOR_FAST), scale("c", 6, FOR_FAST)),  # one goal, different operators
+        (move("c[0]", "n2", FOR_FAST), scale("c", 6, FOR_SLOW)),  # different goals, one operator
+        (move("c[0]", "n2"), shed("in->b", 0.2)),  # b feeds c
+        (move("a[0]", "n2"), Acquire(reason=LATE, machine="standard")),  # nodes serve every operator
+        (scale(None, 6), shed("in->b", 0.2)),
+    ],
+)
+def test_a_common_operator_or_goal_is_the_same_need(cheap: Action, dear: Action) -> None:
+    assert result(plan_of(("p", dear), ("q", cheap))) == ([cheap], [("yields-to-cheaper", "")])
+
+
+def test_a_dearer_remedy_also_waits_for_a_cheaper_one_that_rests() -> None:
+    still = Reason(code="cooling-down", facts={"left_s": 5.0})
+    rests = [Withheld(action=scale("a", 6, FOR_FAST), policy="elastic", reason=still)]
+    dear = [Proposal(policy="shedder", actions=(shed("in->a", 0.2, FOR_FAST),))]
+    plan, _ = arbitrate(dear, the_snapshot(), NEW, USUAL, resting=rests)
+    assert result(plan) == ([], [("settling", "")])
+    gives_up = [Proposal(policy="elastic", notices=(Notice(goal="fast", reason=LATE),)), *dear]
+    plan, _ = arbitrate(gives_up, the_snapshot(), NEW, USUAL, resting=rests)
+    assert len(plan.actions) == 1
 
 
 def test_the_actions_of_one_policy_belong_together() -> None:
@@ -241,7 +257,7 @@ def test_a_dearer_remedy_lets_a_cheaper_one_settle_and_then_goes_ahead() -> None
 
 def test_patience_ends_although_cheaper_remedies_keep_coming() -> None:
     memory, trace = NEW, []
-    for cycle in range(6):
+    for cycle in range(9):
         snapshot = the_snapshot(time_s=100 + 5.0 * cycle)
         proposals = [
             Proposal(policy="mover", actions=(move(f"a[{cycle % 3}]", "n2", FOR_FAST),)),
@@ -250,7 +266,7 @@ def test_patience_ends_although_cheaper_remedies_keep_coming() -> None:
         plan, memory = arbitrate(proposals, snapshot, memory, USUAL)
         memory = settle(memory, plan.actions, snapshot)
         trace.append("shed" in [p.action.kind for p in plan.actions])
-    assert trace == [False] * USUAL.patience + [True] * (6 - USUAL.patience)
+    assert trace == [False] * USUAL.patience + [True] * (9 - USUAL.patience)
 
 
 def keeps(action: Shed) -> float:

@@ -9,14 +9,13 @@ need, proposed by another policy, has yet to take effect. `docs/concepts.md` sta
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from penstock.control.claims import Claims
-from penstock.control.direction import Direction, Reach, alternate_cost_s, direction, overlap, touched
+from penstock.control.direction import Direction, Reach, alternate_cost_s, direction
 from penstock.control.plan import Plan, Planned, Withheld
-from penstock.dataflow import Goals
-from penstock.dataflow.model import CHEAPEST_FIRST, Remedy
+from penstock.control.yielding import Remedies, Settling, ranks
 from penstock.policies.proposal import (
     Acquire,
     Action,
@@ -37,24 +36,12 @@ from penstock.telemetry import Snapshot
 class Arbitration:
     """How long a dearer remedy waits for a cheaper one."""
 
-    patience: int = 3
+    patience: int = 6
     """Cycles after which a dearer remedy goes ahead although cheaper ones are still being tried (0..)."""
 
     def __post_init__(self) -> None:
         if self.patience < 0:
             raise ValueError(f"patience cannot be negative: {self.patience}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settling:
-    """A remedy that was carried out and has until `until_s` to take effect."""
-
-    policy: str
-    remedy: Remedy
-    goal: str | None
-    operators: tuple[str, ...]
-    action: str
-    until_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,105 +78,89 @@ def arbitrate(
     snapshot: Snapshot,
     memory: ArbitrationMemory,
     options: Arbitration,
+    *,
+    resting: Iterable[Withheld] = (),
 ) -> tuple[Plan, ArbitrationMemory]:
-    """The plan, and who waits. Every proposed action is in the plan or withheld with a reason."""
-    order = _order(snapshot.dataflow.goals)
-    reach = Reach(snapshot.dataflow)
+    """The plan, and who waits. Every proposed action is in the plan or withheld with a reason.
+
+    `resting` are actions that damping has held back for now: dearer remedies wait for them as well.
+    """
+    now_s, reach = snapshot.time_s, Reach(snapshot.dataflow)
+    settling = tuple(s for s in memory.settling if s.until_s > now_s)
+    paused = [
+        Settling.of(r.action, r.policy, reach, now_s) for r in resting if _is_remedy(r.action, snapshot)
+    ]
+    remedies = Remedies(snapshot, reach, proposals, (*settling, *paused))
     claims = Claims(snapshot, reach)
-    admitted: list[_Candidate] = []
+    planned: list[Planned] = []
     withheld: list[Withheld] = []
     waiting: dict[str, float] = {}
-    now_s = snapshot.time_s
-
-    def refuse(policy: str, action: Action, reason: Reason) -> None:
-        withheld.append(Withheld(action=action, policy=policy, reason=reason))
-
-    candidates = []
-    for position, proposal in enumerate(proposals):
-        for action in proposal.actions:
-            if (reason := _impossible(action, snapshot)) is not None:
-                refuse(proposal.policy, action, reason)
-            else:
-                candidates.append(_candidate(action, proposal.policy, position, snapshot, order))
-    given_up = {(p.policy, notice.goal) for p in proposals for notice in p.notices}
-    settling = [s for s in memory.settling if s.until_s > now_s]
-    for candidate in sorted(candidates, key=lambda c: c.key):
-        policy, action = candidate.policy, candidate.action
-        if (reason := claims.contradiction(action, policy, candidate.direction)) is not None:
-            refuse(policy, action, reason)
+    for candidate in _candidates(proposals, snapshot):
+        policy, action, way = candidate.policy, candidate.action, candidate.direction
+        reason = _impossible(action, snapshot) or claims.contradiction(action, policy, way)
+        if reason is None and way == "relieves":
+            reason = remedies.cheaper_than(action, policy)
+            if reason is not None:
+                key = f"{policy} {action.kind} {action.subject}"
+                waiting[key] = since_s = memory.waiting.get(key, now_s)
+                # Half an interval of grace, as everywhere cycles are counted by time.
+                if now_s - since_s >= (options.patience - 0.5) * snapshot.interval_s:
+                    reason = None
+        if reason is not None:
+            withheld.append(Withheld(action=action, policy=policy, reason=reason))
             continue
-        cheaper = _cheaper(candidate, admitted, settling, given_up, snapshot, reach, order)
-        if cheaper is not None:
-            key = f"{policy} {action.kind} {action.subject}"
-            since_s = memory.waiting.get(key, now_s)
-            waiting[key] = since_s
-            # Half an interval of grace, as everywhere cycles are counted by time.
-            if now_s - since_s < (options.patience - 0.5) * snapshot.interval_s:
-                refuse(policy, action, cheaper)
-                continue
-        claims.add(action, policy, candidate.direction)
-        admitted.append(candidate)
+        planned.append(Planned(action=action, policy=policy))
+        claims.add(action, policy, way)
+        if way == "relieves":
+            remedies.add(action, policy)
     plan = Plan(
         time_s=now_s,
-        actions=tuple(Planned(action=c.action, policy=c.policy) for c in admitted),
+        actions=tuple(planned),
         withheld=tuple(withheld),
         notices=_distinct(n for p in proposals for n in p.notices),
     )
-    return plan, ArbitrationMemory(settling=tuple(settling), waiting=waiting)
+    return plan, ArbitrationMemory(settling=settling, waiting=waiting)
 
 
 def settle(memory: ArbitrationMemory, done: Iterable[Planned], snapshot: Snapshot) -> ArbitrationMemory:
     """The memory after the given actions were carried out: dearer remedies let them take effect first."""
     reach = Reach(snapshot.dataflow)
     begun = tuple(
-        Settling(
-            policy=planned.policy,
-            remedy=planned.action.remedy,
-            goal=goal_of(planned.action),
-            operators=tuple(sorted(touched(planned.action, reach))),
-            action=f"{planned.action.kind} {planned.action.subject}",
-            until_s=snapshot.time_s + _settling_s(planned.action, snapshot),
-        )
-        for planned in done
-        if not isinstance(planned.action, Pace) and direction(planned.action, snapshot) == "relieves"
+        Settling.of(p.action, p.policy, reach, snapshot.time_s + _settling_s(p.action, snapshot))
+        for p in done
+        if _is_remedy(p.action, snapshot)
     )
-    return ArbitrationMemory(settling=memory.settling + begun, waiting=memory.waiting)
+    return replace(memory, settling=memory.settling + begun)
 
 
-def goal_of(action: Action) -> str | None:
-    """The goal an action serves: what its reason calls `goal` or `constraint`, or whose latency it promises."""
-    for name in ("goal", "constraint", "sink"):
-        stated = action.reason.facts.get(name)
-        if isinstance(stated, str):
-            return stated
-    if action.expects is not None and action.expects.metric in ("latency_s", "accuracy"):
-        return action.expects.subject
-    return None
+def _is_remedy(action: Action, snapshot: Snapshot) -> bool:
+    return direction(action, snapshot) == "relieves"
 
 
-def _order(goals: Goals) -> Mapping[Remedy, int]:
-    """Remedy to rank; remedies the user left out come after those named, cheapest first."""
-    named = (*goals.remedies, *(r for r in CHEAPEST_FIRST if r not in goals.remedies))
-    return {remedy: rank for rank, remedy in enumerate(named)}
-
-
-def _candidate(
-    action: Action, policy: str, position: int, snapshot: Snapshot, order: Mapping[Remedy, int]
-) -> _Candidate:
-    way = direction(action, snapshot)
-    rank = order[action.remedy]
-    return _Candidate(
-        phase=int(way == "returns"),
-        rank=-rank if way == "returns" else rank,
-        kind=action.kind,
-        subject=action.subject,
-        strength=_strength(action, snapshot),
-        position=position,
-        tie=repr(action),
-        policy=policy,
-        action=action,
-        direction=way,
-    )
+def _candidates(proposals: Sequence[Proposal], snapshot: Snapshot) -> list[_Candidate]:
+    """All proposed actions in the order of admission; those that cannot be done come first."""
+    order = ranks(snapshot.dataflow.goals)
+    candidates = []
+    for position, proposal in enumerate(proposals):
+        for action in proposal.actions:
+            possible = _impossible(action, snapshot) is None
+            way: Direction = direction(action, snapshot) if possible else "neutral"
+            rank = order[action.remedy]
+            candidates.append(
+                _Candidate(
+                    phase=-1 if not possible else int(way == "returns"),
+                    rank=-rank if way == "returns" else rank,
+                    kind=action.kind,
+                    subject=action.subject,
+                    strength=_strength(action, snapshot) if possible else 0.0,
+                    position=position,
+                    tie=repr(action),
+                    policy=proposal.policy,
+                    action=action,
+                    direction=way,
+                )
+            )
+    return sorted(candidates, key=lambda c: c.key)
 
 
 def _strength(action: Action, snapshot: Snapshot) -> float:
@@ -233,75 +204,6 @@ def _impossible(action: Action, snapshot: Snapshot) -> Reason | None:
             if row is None or (isinstance(action, Move) and nodes.draining[row]):
                 return Reason(code="no-such-node", facts={"node": node})
     return None
-
-
-def _cheaper(
-    candidate: _Candidate,
-    admitted: Sequence[_Candidate],
-    settling: Sequence[Settling],
-    given_up: set[tuple[str, str]],
-    snapshot: Snapshot,
-    reach: Reach,
-    order: Mapping[Remedy, int],
-) -> Reason | None:
-    """The cheaper remedy of another policy that the candidate waits for, if there is one.
-
-    A policy's own actions belong together and never wait for one another. A cheaper remedy that says itself that
-    it will not be enough (a notice about the goal, or an expectation short of it) holds nothing up.
-    """
-    action = candidate.action
-    if candidate.direction != "relieves" or candidate.rank == 0:
-        return None
-    goal, operators = goal_of(action), touched(action, reach)
-
-    def same_need(other_goal: str | None, other_operators: Iterable[str]) -> bool:
-        if goal is not None and other_goal is not None:
-            return goal == other_goal
-        others = frozenset(other_operators)
-        # Nodes serve every operator.
-        return not others or not operators or overlap(others, operators) is not None
-
-    for other in admitted:
-        if other.rank >= candidate.rank or other.policy == candidate.policy or other.direction != "relieves":
-            continue
-        other_goal = goal_of(other.action)
-        if not same_need(other_goal, touched(other.action, reach)):
-            continue
-        if _not_enough(other.action, snapshot) or _gave_up(other.policy, (goal, other_goal), given_up):
-            continue
-        to = f"{other.kind} {other.subject}"
-        return Reason(code="yields-to-cheaper", facts={"to": to, "policy": other.policy})
-    for earlier in settling:
-        if order[earlier.remedy] >= candidate.rank or earlier.policy == candidate.policy:
-            continue
-        if same_need(earlier.goal, earlier.operators) and not _gave_up(
-            earlier.policy, (goal, earlier.goal), given_up
-        ):
-            left_s = earlier.until_s - snapshot.time_s
-            return Reason(
-                code="settling", facts={"of": earlier.action, "policy": earlier.policy, "left_s": left_s}
-            )
-    return None
-
-
-def _gave_up(policy: str, goals: Iterable[str | None], given_up: set[tuple[str, str]]) -> bool:
-    return any(goal is not None and (policy, goal) in given_up for goal in goals)
-
-
-def _not_enough(action: Action, snapshot: Snapshot) -> bool:
-    """Whether the action's own expectation falls short of the goal it is about."""
-    expects = action.expects
-    if expects is None:
-        return False
-    if expects.metric == "latency_s":
-        bounds = {
-            c.name: float(b)
-            for c, b in zip(snapshot.dataflow.constraints, snapshot.constraints.bound_s, strict=True)
-        }
-        return expects.value > bounds.get(expects.subject, float("inf"))
-    if expects.metric == "accuracy" and expects.subject in snapshot.dataflow.row:
-        return expects.value < snapshot.dataflow.operator(expects.subject).min_accuracy
-    return False
 
 
 def _settling_s(action: Action, snapshot: Snapshot) -> float:

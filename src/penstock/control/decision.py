@@ -98,7 +98,10 @@ def decide(
     dry = {run.policy.name for run in policies if run.dry_run}
     acting = [p for p in proposals if p.policy not in dry]
     damped = damp(acting, snapshot, standing.damping, settings.damping)
-    plan, waiting = arbitrate(damped.proposals, snapshot, standing.arbitration, settings.arbitration)
+    resting = [w for w in damped.withheld if w.reason.code == "cooling-down"]
+    plan, waiting = arbitrate(
+        damped.proposals, snapshot, standing.arbitration, settings.arbitration, resting=resting
+    )
     said = _not_done([p for p in proposals if p.policy in dry], "dry-run")
     plan = replace(
         plan,
