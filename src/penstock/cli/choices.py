@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,7 +108,12 @@ def find_flow(reference: str) -> Dataflow:
     """The dataflow of a YAML file, a `.py` file with a `flow`, or the name of a workload."""
     if reference in WORKLOADS:
         return WORKLOADS[reference]()
-    if Path(reference).suffix in {".yaml", ".yml", ".py"} or Path(reference).exists():
+    path = Path(reference)
+    if path.suffix in {".yaml", ".yml", ".py"} or path.exists():
+        # As for a script: modules beside the flow can be imported, so `words:split` means words.py next to it.
+        folder = str(path.resolve().parent)
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
         return load_flow(reference)
     raise InputError(
         f"'{reference}' is neither a file nor a workload{did_you_mean(reference, sorted(WORKLOADS))}; "

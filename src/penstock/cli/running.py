@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import signal
 import tempfile
 import threading
@@ -15,7 +16,6 @@ from typing import Any
 from pyspark.sql import SparkSession
 from rich.live import Live
 
-from penstock import __version__
 from penstock.cli.choices import choose_policies, find_flow
 from penstock.cli.durations import parse_duration, shown_duration
 from penstock.cli.journals import DEFAULT_JOURNAL, open_journal
@@ -59,13 +59,13 @@ class RunRequest:
 def run(request: RunRequest, *, as_json: bool) -> None:
     """Run until the time is over or Ctrl-C, then print what was achieved. Exits 1 if a constraint was broken."""
     dataflow = find_flow(request.flow)
-    missed = run_dataflow(dataflow, request, as_json=as_json)
-    if missed:
+    document = run_dataflow(dataflow, request, as_json=as_json)
+    if any(constraint["held"] not in (None, 1) for constraint in document["constraints"]):
         raise SystemExit(GOAL_MISSED)
 
 
-def run_dataflow(dataflow: Dataflow, request: RunRequest, *, as_json: bool = False) -> bool:
-    """Run a declared dataflow; whether a constraint was broken in some interval."""
+def run_dataflow(dataflow: Dataflow, request: RunRequest, *, as_json: bool = False) -> dict[str, Any]:
+    """Run a declared dataflow, print what came of it, and return that as a document."""
     if request.master is not None and request.cluster is not None:
         raise InputError("--master and --cluster exclude each other: --cluster starts a cluster of its own")
     choices = choose_policies(request.policies, request.settings)
@@ -111,7 +111,7 @@ def run_dataflow(dataflow: Dataflow, request: RunRequest, *, as_json: bool = Fal
         _print(document)
     if failure is not None:
         raise InputError(f"the query failed: {_first_line(failure)}")
-    return not totals.all_held
+    return document
 
 
 def _session(dataflow: Dataflow, request: RunRequest, stack: ExitStack) -> tuple[SparkSession, int | None]:
@@ -253,7 +253,7 @@ def _write_report(
         sections=sections if dataflow.constraints else sections[1:],
         cycles=totals.cycles,
         story=story,
-        version=__version__,
+        version=importlib.metadata.version("penstock"),
     )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -128,8 +128,3 @@ class Totals:
     def utilisation(self) -> float | None:
         """Busy share of all cores there were."""
         return self.busy_core_seconds / self.core_seconds if self.core_seconds else None
-
-    @property
-    def all_held(self) -> bool:
-        """Whether every constraint was held in every interval."""
-        return bool(np.all(self._held >= self._intervals))
