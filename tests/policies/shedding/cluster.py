@@ -123,7 +123,7 @@ class Cluster:
     def arrivals(self, read_rps: np.ndarray, source_keep: np.ndarray, stream_keep: np.ndarray) -> np.ndarray:
         """Records per second at each operator, given what sources read."""
         flow = read_rps * source_keep
-        for rows in self.graph.forward():
+        for rows in self.graph.forward:
             np.add.at(flow, self.graph.target[rows], flow[self.graph.source[rows]] * stream_keep[rows])
         return flow
 

@@ -56,9 +56,9 @@ class Accuracy:
         local[sources.operator] = current[sources.operator] = np.minimum(share, 1.0)
         leaving = offered.copy()
         """Share of its full output that leaves an operator; sources are measured at their exit."""
-        for rows in graph.forward():
+        for rows in graph.forward:
             above, below = graph.source[rows], graph.target[rows]
-            reached = np.unique(below)
+            reached = np.flatnonzero(np.bincount(below, minlength=count))
             sent = totals(below, before[rows] * keep[rows], count)[reached]
             had = totals(below, before[rows], count)[reached]
             full = np.divide(before[rows], leaving[above], out=np.zeros(len(rows)), where=leaving[above] > 0)

@@ -16,14 +16,15 @@ from penstock.telemetry.snapshot import Bools
 
 
 def move_actions(now: Situation, moves: Relocation) -> list[Action]:
-    """A `Move` for each task that leaves because the minima of its node do not fit."""
+    """A `Move` for each task that leaves because the minima of its node, or else all of its needs, do not fit."""
     snapshot, nodes = now.snapshot, now.snapshot.nodes
-    needed = _per_node(now, now.minimum)
+    needed, at_full = _per_node(now, now.minimum), _per_node(now, now.demand.base + now.demand.slope)
     actions: list[Action] = []
     for row, target in zip(moves.tasks.tolist(), moves.targets.tolist(), strict=True):
         source, operator = int(now.node[row]), int(snapshot.tasks.operator[row])
+        crowded = needed[source] > now.available[source]
         facts: dict[str, Fact] = {
-            "needed_cores": float(needed[source]),
+            "needed_cores": float(needed[source] if crowded else at_full[source]),
             "available_cores": float(now.available[source]),
             "task_cores": float(now.minimum[row]),
             "priority": int(now.restrictions.priority[operator]),
@@ -34,7 +35,7 @@ def move_actions(now: Situation, moves: Relocation) -> list[Action]:
                 index=int(snapshot.tasks.index[row]),
                 source=nodes.ids[source],
                 target=nodes.ids[target],
-                reason=Reason(code="minima-exceed-node", facts=facts),
+                reason=Reason(code="minima-exceed-node" if crowded else "relieve-shedding", facts=facts),
                 expects=Expectation(
                     metric="node",
                     subject=snapshot.task_id(row),
@@ -50,70 +51,84 @@ def shed_actions(now: Situation, keeps: Keeps, settled: Settled) -> list[Action]
     """A `Shed` for each source and stream whose keep-probability is not the wanted one."""
     snapshot, graph, sinks = now.snapshot, now.graph, now.snapshot.sinks
     sources, streams = snapshot.sources, snapshot.streams
-    wanted = keeps.source[sources.operator]
-    changes: list[tuple[int, int | None, float, float]] = [
-        (int(sources.operator[i]), None, float(wanted[i]), float(sources.keep[i]))
-        for i in np.flatnonzero(_differs(wanted, sources.keep, sources.known))
-    ]
-    changes += [
-        (int(graph.source[i]), int(graph.target[i]), float(keeps.stream[i]), float(streams.keep[i]))
-        for i in np.flatnonzero(_differs(keeps.stream, streams.keep, streams.known))
-    ]
-    if not changes:
+    # One list of all shedders, sources first; -1 stands for no target.
+    operator = np.concatenate([sources.operator, graph.source])
+    target = np.concatenate([np.full(len(sources), -1), graph.target])
+    wanted = np.concatenate([keeps.source[sources.operator], keeps.stream])
+    actual = np.concatenate([sources.keep, streams.keep])
+    new = np.flatnonzero(_differs(wanted, actual, np.concatenate([sources.known, streams.known])))
+    if not len(new):
         return []
     # What reaches an operator is decided by the most accurate sink below it.
     order = np.argsort(settled.accuracy, kind="stable")
     rank = np.empty(len(sinks))
     rank[order] = np.arange(len(sinks))
     decider = order[graph.highest_below(at_sinks(graph, sinks, rank, elsewhere=-1.0)).astype(np.int64)]
-    at_full = _per_node(now, now.demand.drain_base + now.demand.drain_slope)
+    sink = decider[np.where(target < 0, operator, target)]
+    because = _Reasons(now, settled)
     actions: list[Action] = []
-    for operator, target, keep, actual in changes:
-        below = operator if target is None else target
-        shed = Shed(
-            operator=now.id_of(operator),
-            target=None if target is None else now.id_of(target),
-            keep=keep,
-            reason=_reason(now, settled, int(decider[below]), below, at_full, rises=keep > actual),
+    columns = (c[new].tolist() for c in (operator, target, wanted, sink, wanted > actual))
+    for o, t, keep, q, rises in zip(*columns, strict=True):
+        from_id, to_id = now.id_of(o), None if t < 0 else now.id_of(t)
+        subject = from_id if to_id is None else f"{from_id}->{to_id}"
+        actions.append(
+            Shed(
+                operator=from_id,
+                target=to_id,
+                keep=keep,
+                reason=because.of(q, rises=rises),
+                expects=Expectation(
+                    metric="keep", subject=subject, value=keep, within_s=2 * snapshot.interval_s
+                ),
+            )
         )
-        actions.append(_expecting(shed, now.snapshot.interval_s))
     return actions
 
 
-def _reason(
-    now: Situation, settled: Settled, sink: int, operator: int, at_full: Floats, *, rises: bool
-) -> Reason:
-    snapshot = now.snapshot
-    accuracy, node = float(settled.accuracy[sink]), int(settled.stopped_by[sink])
-    facts: dict[str, Fact] = {
-        "sink": now.id_of(int(snapshot.sinks.operator[sink])),
-        "accuracy": accuracy,
-        "min_accuracy": float(snapshot.sinks.min_accuracy[sink]),
-        "priority": int(snapshot.sinks.priority[sink]),
-        "current_accuracy": float(now.accuracy.current[operator]),
-        "backlog_factor": float(now.accuracy.surge[operator]),
-    }
-    if node >= 0:
-        facts |= {
-            "node": snapshot.nodes.ids[node],
-            "needed_cores": float(at_full[node]),
-            "available_cores": float(now.available[node]),
+class _Reasons:
+    """Why a sink has the accuracy it has; one reason serves all its shedders."""
+
+    def __init__(self, now: Situation, settled: Settled) -> None:
+        self._now, self._settled = now, settled
+        self._at_full = _per_node(now, now.demand.drain_base + now.demand.drain_slope)
+        self._made: dict[tuple[int, bool], Reason] = {}
+
+    def of(self, sink: int, *, rises: bool) -> Reason:
+        """The reason for shedding that the sink decides about."""
+        key = (sink, rises)
+        if key not in self._made:
+            self._made[key] = Reason(code=self._code(sink, rises), facts=self._facts(sink))
+        return self._made[key]
+
+    def _facts(self, sink: int) -> dict[str, Fact]:
+        now, snapshot = self._now, self._now.snapshot
+        operator, node = int(snapshot.sinks.operator[sink]), int(self._settled.stopped_by[sink])
+        facts: dict[str, Fact] = {
+            "sink": now.id_of(operator),
+            "accuracy": float(self._settled.accuracy[sink]),
+            "min_accuracy": float(snapshot.sinks.min_accuracy[sink]),
+            "priority": int(snapshot.sinks.priority[sink]),
+            "current_accuracy": float(now.accuracy.current[operator]),
+            "backlog_factor": float(now.accuracy.surge[operator]),
         }
-    if rises:
-        return Reason(code="cpu-free", facts=facts)
-    if settled.disturbed[sink]:
-        return Reason(code="neighbour-warms-up", facts=facts)
-    if node >= 0:
-        return Reason(code="cpu-short", facts=facts)
-    # Below its ceiling with nothing in the way, the sink waits for more room than it has to rise without see-saw.
-    return Reason(code="task-at-its-core" if accuracy >= settled.ceiling[sink] else "held", facts=facts)
+        if node >= 0:
+            facts |= {
+                "node": snapshot.nodes.ids[node],
+                "needed_cores": float(self._at_full[node]),
+                "available_cores": float(now.available[node]),
+            }
+        return facts
 
-
-def _expecting(shed: Shed, within_s: float) -> Shed:
-    expects = Expectation(metric="keep", subject=shed.subject, value=shed.keep, within_s=2 * within_s)
-    return Shed(
-        operator=shed.operator, target=shed.target, keep=shed.keep, reason=shed.reason, expects=expects
-    )
+    def _code(self, sink: int, rises: bool) -> str:
+        settled = self._settled
+        if rises:
+            return "cpu-free"
+        if settled.disturbed[sink]:
+            return "neighbour-warms-up"
+        if settled.stopped_by[sink] >= 0:
+            return "cpu-short"
+        # Below its ceiling with nothing in the way, it waits for more room than it needs, to rise without see-saw.
+        return "task-at-its-core" if settled.accuracy[sink] >= settled.ceiling[sink] else "held"
 
 
 def _differs(wanted: Floats, actual: Floats, known: Bools) -> Bools:

@@ -19,8 +19,9 @@ import numpy as np
 from numba import njit
 
 from penstock.policies.shedding.graph import Floats, Ints
-from penstock.telemetry.snapshot import Bools
 
+EPSILON = 1e-12
+"""Cores, or cores per μ, that count as nothing."""
 CAP, WAKE, FULL = 0, 1, 2  # a sink has all it may have; an operator begins to rise; a node is full
 
 
@@ -45,23 +46,11 @@ def upstream_of(sinks: Ints, starts: Ints, above: Ints, count: int) -> tuple[Int
 
 
 @njit(cache=True)
-def _bend(
-    node: int,
-    by: float,
-    now: float,
-    used: Floats,
-    slope: Floats,
-    since: Floats,
-    dirty: Bools,
-    changed: list[int],
-) -> None:
+def _bend(node: int, by: float, now: float, used: Floats, slope: Floats, since: Floats) -> None:
     """Book what a node used since its slope last changed, and change it."""
     used[node] += slope[node] * (now - since[node])
     since[node] = now
     slope[node] += by
-    if not dirty[node]:
-        dirty[node] = True
-        changed.append(node)
 
 
 @njit(cache=True)
@@ -98,16 +87,17 @@ def fill(
     first = down_at[:-1].copy()  # position of an operator's highest growing sink
     rate = np.zeros(operators)  # accuracy per μ
     slope, since = np.zeros(nodes), np.zeros(nodes)
-    version = np.zeros(nodes, np.int64)
-    dirty = np.zeros(nodes, np.bool_)
+    due = np.empty(nodes)  # when a node is to be looked at: never after it is full
+    steeper = np.zeros(nodes, np.bool_)
     lacking = np.zeros(application.max() + 1 if sinks else 0)
 
     for g in range(len(groups) - 1):
         begin, end = groups[g], groups[g + 1]
-        events = [(0.0, 0, 0, 0) for _ in range(0)]
+        events = [(0.0, 0, 0) for _ in range(0)]
         changed = [0 for _ in range(0)]
         slope[:] = 0.0
         since[:] = 0.0
+        due[:] = np.inf
         for q in range(begin, end):
             growing[q] = hi[q] > lo[q]
             lacking[application[q]] = 0.0
@@ -127,15 +117,15 @@ def fill(
         for q in range(begin, end):
             if growing[q]:
                 f_q = lacking[application[q]]
-                heapq.heappush(events, (f_q * (hi[q] - lo[q]) / (1.0 - lo[q]), CAP, q, 0))
+                heapq.heappush(events, (f_q * (hi[q] - lo[q]) / (1.0 - lo[q]), CAP, q))
                 for e in range(up_at[q], up_at[q + 1]):
                     t = up[e]
                     if down[first[t]] == q:
                         wake = f_q * (level_of[t] - lo[q]) / (1.0 - lo[q])
-                        heapq.heappush(events, (wake, WAKE, t, 0))
+                        heapq.heappush(events, (wake, WAKE, t))
 
         while len(events):
-            now, kind, item, stamp = heapq.heappop(events)
+            now, kind, item = heapq.heappop(events)
             stopping = [0 for _ in range(0)]
             if kind == CAP:
                 if growing[item]:
@@ -149,9 +139,21 @@ def fill(
                     if growing[q] and f_q * (level_of[item] - lo[q]) / (1.0 - lo[q]) <= now:
                         rate[item] = (1.0 - lo[q]) / f_q
                         for k in range(task_at[item], task_at[item + 1]):
-                            n, by = task_node[k], rate[item] * task_slope[k]
-                            _bend(n, by, now, used, slope, since, dirty, changed)
-            elif stamp == version[item]:
+                            n = task_node[k]
+                            _bend(n, rate[item] * task_slope[k], now, used, slope, since)
+                            if not steeper[n]:
+                                steeper[n] = True
+                                changed.append(n)
+            elif now == due[item]:
+                due[item] = np.inf
+                left = available[item] - used[item] - slope[item] * (now - since[item])
+                if slope[item] <= EPSILON:
+                    continue
+                full = now + left / slope[item]
+                if left > EPSILON * max(1.0, available[item]) and full > now:
+                    due[item] = full  # some that used it have stopped elsewhere
+                    heapq.heappush(events, (full, FULL, item))
+                    continue
                 for k in range(node_at[item], node_at[item + 1]):
                     t = node_operator[k]
                     if rate[t] > 0.0 and node_slope[k] > 0.0:
@@ -168,8 +170,7 @@ def fill(
                         continue  # another sink decides about this operator
                     if rate[t] > 0.0:
                         for k in range(task_at[t], task_at[t + 1]):
-                            n, by = task_node[k], -rate[t] * task_slope[k]
-                            _bend(n, by, now, used, slope, since, dirty, changed)
+                            _bend(task_node[k], -rate[t] * task_slope[k], now, used, slope, since)
                         level_of[t] = max(level_of[t], got[q])
                         rate[t] = 0.0
                     f = first[t]
@@ -179,13 +180,14 @@ def fill(
                     if f < down_at[t + 1] and down[f] < end:
                         r = down[f]
                         wake = lacking[application[r]] * (level_of[t] - lo[r]) / (1.0 - lo[r])
-                        heapq.heappush(events, (max(wake, now), WAKE, t, 0))
+                        heapq.heappush(events, (max(wake, now), WAKE, t))
             if len(changed) and (not len(events) or events[0][0] > now or events[0][1] != WAKE):
                 for n in changed:
-                    dirty[n] = False
-                    version[n] += 1
-                    if slope[n] > 1e-12:
-                        left = max(available[n] - used[n], 0.0)
-                        heapq.heappush(events, (now + left / slope[n], FULL, n, version[n]))
+                    steeper[n] = False
+                    if slope[n] > EPSILON:
+                        full = now + max(available[n] - used[n], 0.0) / slope[n]
+                        if full < due[n]:
+                            due[n] = full
+                            heapq.heappush(events, (full, FULL, n))
                 changed.clear()
     return got, stopped_by

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Graph:
     """Streams as pairs of operator rows, and the operators' distance from the sources (longest path)."""
 
@@ -25,6 +25,16 @@ class Graph:
     target: Ints
     application: Ints
     """Number of the connected component each operator belongs to."""
+
+    @cached_property
+    def forward(self) -> tuple[Ints, ...]:
+        """Rows of streams in groups: when a group comes, everything above its targets has been done."""
+        return _groups(self.level[self.target])
+
+    @cached_property
+    def backward(self) -> tuple[Ints, ...]:
+        """Rows of streams in groups: when a group comes, everything below its sources has been done."""
+        return _groups(-self.level[self.source])
 
     @classmethod
     def of(cls, dataflow: Dataflow) -> Graph:
@@ -39,25 +49,17 @@ class Graph:
     def __len__(self) -> int:
         return len(self.level)
 
-    def forward(self) -> Iterator[Ints]:
-        """Rows of streams in groups: when a group comes, everything above its targets has been done."""
-        return _groups(self.level[self.target] if len(self.target) else self.target)
-
-    def backward(self) -> Iterator[Ints]:
-        """Rows of streams in groups: when a group comes, everything below its sources has been done."""
-        return _groups(-self.level[self.source] if len(self.source) else self.source)
-
     def highest_below(self, values: Floats) -> Floats:
         """For every operator, the highest of its own value and those of all operators downstream."""
         best = values.copy()
-        for streams in self.backward():
+        for streams in self.backward:
             np.maximum.at(best, self.source[streams], best[self.target[streams]])
         return best
 
     def lowest_above(self, values: Floats) -> Floats:
         """For every operator, the lowest of its own value and those of all operators upstream."""
         least = values.copy()
-        for streams in self.forward():
+        for streams in self.forward:
             np.minimum.at(least, self.target[streams], least[self.source[streams]])
         return least
 
@@ -73,7 +75,7 @@ def _levels(count: int, source: Ints, target: Ints) -> Ints:
     raise ValueError("the dataflow has a cycle")
 
 
-def _groups(keys: Ints) -> Iterator[Ints]:
+def _groups(keys: Ints) -> tuple[Ints, ...]:
     order = np.argsort(keys, kind="stable")
     cuts = np.flatnonzero(np.diff(keys[order])) + 1
-    return iter(np.split(order, cuts)) if len(order) else iter(())
+    return tuple(np.split(order, cuts)) if len(order) else ()

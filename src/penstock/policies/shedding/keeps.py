@@ -55,7 +55,7 @@ def thresholds(graph: Graph, source: Floats, stream: Floats) -> tuple[Floats, Fl
     of_operator = source.copy()
     of_stream = np.zeros(len(stream))
     reached = np.full(len(source), np.inf)
-    for rows in graph.forward():
+    for rows in graph.forward:
         of_stream[rows] = of_operator[graph.source[rows]] * stream[rows]
         np.minimum.at(reached, graph.target[rows], of_stream[rows])
         of_operator[graph.target[rows]] = reached[graph.target[rows]]

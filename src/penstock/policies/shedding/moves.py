@@ -38,8 +38,9 @@ def relocate(
 ) -> Relocation:
     """Moves after which the minima fit wherever that is possible without moving anything twice.
 
-    `minimum` is each task's minReqCpu; `reserved` the cores that tasks of unknown need may come to use; a node that is
-    `sheltered` (one of its tasks is warming up) is left in peace. Whatever finds no node with room stays.
+    `minimum` is what each task needs, its minReqCpu or more; `reserved` the cores that tasks of unknown need may come
+    to use; a node that is `sheltered` (one of its tasks is warming up) is left in peace. Whatever finds no node with
+    room stays.
     """
     placed = node >= 0
     needed = totals(node[placed], minimum[placed], len(available))

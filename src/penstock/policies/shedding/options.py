@@ -26,6 +26,8 @@ class SheddingOptions:
     """Longest time a moved task may take to reach its minimum while its neighbours stay at theirs."""
     moves: Literal["any", "stateful", "none"] = "any"
     """Which tasks may move when the minima of a node do not fit."""
+    relieve_after_s: float = 60.0
+    """After shedding for so long, tasks also move to nodes with room for all they need; inf: only for minima."""
     hold_minima: bool = True
     """Where the minima fit nowhere: True keeps them all and lets the backlog grow; False gives the highest
     priorities their minimum first and lets the others fall below."""
@@ -37,6 +39,6 @@ class SheddingOptions:
         for name in ("raise_margin", "least_step"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} lies in [0, 1), not {getattr(self, name)}")
-        for name in ("lag_s", "drain_s", "warmup_s"):
+        for name in ("lag_s", "drain_s", "warmup_s", "relieve_after_s"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0 s, not {getattr(self, name)}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from penstock.policies.proposal import Proposal
 from penstock.policies.shedding.actions import move_actions, shed_actions
+from penstock.policies.shedding.graph import Floats
 from penstock.policies.shedding.keeps import Keeps
 from penstock.policies.shedding.moves import Relocation, relocate
 from penstock.policies.shedding.notices import notices_of
@@ -26,6 +27,10 @@ class SheddingMemory:
     accuracy: Mapping[str, float] = field(default_factory=dict)
     warmups: tuple[Warmup, ...] = ()
     deadlines_s: Mapping[str, float] = field(default_factory=dict)
+    refused_s: Mapping[str, float] = field(default_factory=dict)
+    """Tasks that did not move when told, and until when they are left alone."""
+    shedding_s: float | None = None
+    """Since when some sink sheds without a break or a move to relieve it."""
     unseen_s: Mapping[str, float] = field(default_factory=dict)
     """Sinks whose application was not measured lately (no micro-batch ended), and since when."""
 
@@ -47,7 +52,14 @@ class Shedding:
         if not len(sinks):
             return Proposal(policy=self.name), memory
         now = Situation.of(snapshot, options, memory.deadlines_s, memory.warmups)
-        moves = _moves(now)
+        refused = {t: until for t, until in memory.refused_s.items() if until > snapshot.time_s}
+        refused |= {snapshot.task_id(row): snapshot.time_s + options.warmup_s for row in now.refused}
+        moves = _moves(now, refused, now.minimum)
+        patient = memory.shedding_s is not None and not len(moves.tasks) and not now.warmups
+        if patient and snapshot.time_s - (memory.shedding_s or 0.0) >= options.relieve_after_s:
+            moves = replace(
+                _moves(now, refused, now.demand.minimum(np.ones(len(now.node)))), short=moves.short
+            )
         node, busy = now.node.copy(), now.sheltered.copy()
         busy[node[moves.tasks]] = busy[moves.targets] = True
         node[moves.tasks] = moves.targets
@@ -67,26 +79,36 @@ class Shedding:
             actions=(*move_actions(now, moves), *shed_actions(now, keeps, settled)),
             notices=notices_of(now, node, moves.short),
         )
+        below: dict[str, float] = {
+            id_: a for id_, a in zip(ids, settled.accuracy.tolist(), strict=True) if a < 1
+        }
+        since = snapshot.time_s if memory.shedding_s is None or len(moves.tasks) else memory.shedding_s
         return proposal, SheddingMemory(
-            accuracy={id_: a for id_, a in zip(ids, settled.accuracy.tolist(), strict=True) if a < 1},
+            accuracy=below,
+            refused_s=refused,
+            shedding_s=since if below else None,
             warmups=now.warmups + _warmups(now, moves),
             deadlines_s=now.backlog.deadlines_s,
             unseen_s=unseen,
         )
 
 
-def _moves(now: Situation) -> Relocation:
+def _moves(now: Situation, refused: Mapping[str, float], needs: Floats) -> Relocation:
+    """Moves after which the needs of tasks fit on their nodes, as far as there is room elsewhere."""
     snapshot, tasks, nodes = now.snapshot, now.snapshot.tasks, now.snapshot.nodes
     if now.options.moves == "stateful":
         may_move = np.array([o.is_stateful for o in snapshot.dataflow.operators])
     else:
         may_move = np.full(len(now.graph), now.options.moves == "any")
+    movable = may_move[tasks.operator] & ~tasks.moving
+    if refused:
+        movable &= np.array([snapshot.task_id(row) not in refused for row in range(len(tasks))])
     unknown = (now.node >= 0) & ~now.demand.measured
     return relocate(
         node=now.node,
-        minimum=now.minimum,
+        minimum=needs,
         priority=now.restrictions.priority[tasks.operator],
-        movable=may_move[tasks.operator] & ~tasks.moving,
+        movable=movable,
         available=now.available,
         # A task without metrics may turn out to use a whole core (section 4 of the paper).
         reserved=totals(now.node[unknown], now.demand.core[unknown], len(nodes)),

@@ -51,6 +51,11 @@ def settle(now: Situation, node: Ints, busy: Bools, before: Floats, blind: Bools
     unclear = np.zeros(len(busy) + 1, np.bool_)
     unclear[node[_of_applications(now, blind)]] = True
     clear = ~blind & (lowest((~unclear[node]).astype(np.float64)) > 0)
+    moving = np.zeros(len(graph), np.bool_)
+    moving[[graph.application[now.snapshot.dataflow.row[w.operator]] for w in now.warmups]] = True
+    clear &= ~moving[
+        graph.application[sinks.operator]
+    ]  # an application that stands still measures too little
 
     def best(share: float) -> Settled:
         """What fits into this share of the CPU."""

@@ -50,6 +50,8 @@ class Situation:
     """Operators of whose application anything was measured."""
     warmups: tuple[Warmup, ...]
     """Those not over yet."""
+    refused: tuple[int, ...]
+    """Rows of tasks that were told to move and did not begin to."""
     node: Ints
     """Where each task is or, if it is warming up, will be."""
     sheltered: Bools
@@ -73,7 +75,7 @@ class Situation:
         seen = np.zeros(len(graph), np.bool_)
         seen[graph.application[operator[demand.measured]]] = True  # by application
         reached = accuracy.current >= restrictions.min_accuracy
-        rows, going_on = _still_warming(snapshot, warmups, reached)
+        rows, going_on, refused = _still_warming(snapshot, warmups, reached)
         node, sheltered = snapshot.tasks.node.copy(), np.zeros(len(snapshot.nodes), np.bool_)
         targets = [snapshot.nodes.row[w.node] for w in going_on]
         node[rows] = targets
@@ -94,6 +96,7 @@ class Situation:
             stretch=stretch,
             seen=seen[graph.application],
             warmups=tuple(going_on),
+            refused=tuple(refused),
             node=node,
             sheltered=sheltered,
         )
@@ -117,12 +120,12 @@ def available_cpu(snapshot: Snapshot) -> Floats:
 
 def _still_warming(
     snapshot: Snapshot, warmups: Iterable[Warmup], reached: Bools
-) -> tuple[list[int], list[Warmup]]:
-    """Task rows and warm-ups that go on: under way, or there and below the minimum; over when time is up.
+) -> tuple[list[int], list[Warmup], list[int]]:
+    """(task rows, warm-ups) that go on: under way, or there and below the minimum; over when time is up.
 
-    A move that did not begin is forgotten: if it is still needed it is proposed again.
+    Third, the rows of tasks whose move did not begin: the runtime could not, or another policy had its way.
     """
-    tasks, rows, going_on = snapshot.tasks, [], []
+    tasks, rows, going_on, refused = snapshot.tasks, [], [], []
     for warmup in warmups:
         operator, target = snapshot.dataflow.row.get(warmup.operator), snapshot.nodes.row.get(warmup.node)
         found = np.flatnonzero((tasks.operator == operator) & (tasks.index == warmup.index))
@@ -133,4 +136,6 @@ def _still_warming(
         if tasks.moving[row] or (tasks.node[row] == target and not settled):
             rows.append(row)
             going_on.append(warmup)
-    return rows, going_on
+        elif tasks.node[row] != target:
+            refused.append(row)
+    return rows, going_on, refused
