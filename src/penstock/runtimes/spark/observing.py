@@ -62,7 +62,7 @@ class Observer:
         sources: Mapping[OperatorId, SourceReader],
         now_s: float,
     ) -> None:
-        self._flow, self._gauges, self._machine = dataflow, gauges, machine
+        self._flow, self.gauges, self._machine = dataflow, gauges, machine
         self._state_operators = state_operators
         self._sources = sources
         self._seen_batch = -1
@@ -95,7 +95,7 @@ class Observer:
         sources = self._source_table(batches, now_s, interval_s)
         self._note_lateness(batches, records)
         tasks = self._totals.tasks(
-            records, self._places(warnings), nodes, interval_s, self._gauges.steering.moving
+            records, self._places(warnings), nodes, interval_s, self.gauges.steering.moving
         )
         snapshot = Snapshot(
             time_s=now_s,
@@ -121,7 +121,7 @@ class Observer:
     def _new_batches(
         self, now_s: float, warnings: list[str]
     ) -> tuple[tuple[BatchProgress, ...], tuple[TaskRecord, ...]]:
-        query = self._gauges.query()
+        query = self.gauges.query()
         if str(query.runId) != self._run:  # a restarted query: its batches go on where the old ones ended
             self._run, self._last = str(query.runId), None
         batches = batches_since(query, self._seen_batch)
@@ -131,7 +131,7 @@ class Observer:
             self._seen_batch = batches[-1].batch_id
             self.batches += len(batches)
             self.records_in += sum(b.records for b in batches)
-        measures = self._gauges.measures
+        measures = self.gauges.measures
         records = (
             measures.take([b.batch_id for b in batches], run_id=self._run) if measures is not None else ()
         )
@@ -139,8 +139,8 @@ class Observer:
         return batches, records
 
     def _nodes(self, now_s: float, interval_s: float) -> Nodes:
-        executors = self._gauges.executors.list()
-        loads, draining = self._hosts.loads(), self._gauges.steering.draining
+        executors = self.gauges.executors.list()
+        loads, draining = self._hosts.loads(), self.gauges.steering.draining
         for executor in executors:
             self._first_seen.setdefault(executor.id, now_s)
         count = len(executors)
@@ -212,7 +212,7 @@ class Observer:
             for id_, (moments, sketch) in measured.items():
                 if id_ in self._windows:
                     self._windows[id_].add(Lateness(batch.ended_s, moments, sketch))
-            if self._gauges.measures is None:
+            if self.gauges.measures is None:
                 backlog = sum(s.backlog_records() or 0 for s in batch.sources)
                 read_rps = batch.records / batch.duration_s if batch.duration_s else 0.0
                 waits_s = backlog / read_rps if read_rps else 0.0
@@ -255,7 +255,7 @@ class Observer:
         )
 
     def _batch_table(self, batches: tuple[BatchProgress, ...]) -> Batches:
-        interval = self._gauges.interval_ms
+        interval = self.gauges.interval_ms
         return Batches(
             id=np.array([b.batch_id for b in batches], dtype=np.int64),
             records=np.array([float(b.records) for b in batches]),
@@ -267,7 +267,7 @@ class Observer:
     def _places(self, warnings: list[str]) -> dict[tuple[OperatorId, int], str]:
         """Where state partitions live: (operator, partition) to executor."""
         try:
-            found = self._gauges.steering.places()
+            found = self.gauges.steering.places()
         except SparkInternalsError as problem:
             warnings.append(str(problem))
             return {}
@@ -279,10 +279,10 @@ class Observer:
 
     def _shuffled(self, batches: tuple[BatchProgress, ...], warnings: list[str]) -> tuple[float, float]:
         """Bytes that the newest batch read in shuffles, in all and from other executors."""
-        if self._gauges.tasks is None or not batches or self._run is None:
+        if self.gauges.tasks is None or not batches or self._run is None:
             return 0.0, 0.0
         try:
-            table = self.last_tasks = self._gauges.tasks.batch(self._run, batches[-1].batch_id)
+            table = self.last_tasks = self.gauges.tasks.batch(self._run, batches[-1].batch_id)
         except SparkInternalsError as problem:
             warnings.append(str(problem))
             return 0.0, 0.0

@@ -75,7 +75,7 @@ class SparkRuntime:
         options: RuntimeOptions = DEFAULTS,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._spark, self.dataflow, self.query, self._options = spark, dataflow, query, options
+        self.spark, self.dataflow, self.query, self._options = spark, dataflow, query, options
         self._clock, self._restart = clock, restart
         self._state_operators = dict(state_operators)
         self.capabilities = probe(spark)
@@ -306,7 +306,7 @@ class SparkRuntime:
     def _pace(self, action: Pace) -> Outcome:
         if not self.capabilities.pacing_interval.available:
             return _unavailable(action, self.capabilities.pacing_interval)
-        pacing, wanted_ms = Pacing(self._spark, self.query), round(1e3 * action.deadline_s)
+        pacing, wanted_ms = Pacing(self.spark, self.query), round(1e3 * action.deadline_s)
         if pacing.interval_ms() == wanted_ms:
             return _outcome(action, "held", "already-so")
         pacing.set_interval_ms(wanted_ms)
@@ -316,7 +316,7 @@ class SparkRuntime:
 
     def _interval_ms(self) -> int:
         try:
-            return Pacing(self._spark, self.query).interval_ms()
+            return Pacing(self.spark, self.query).interval_ms()
         except SparkInternalsError:
             return 0  # a trigger without an interval
 
@@ -324,7 +324,7 @@ class SparkRuntime:
         if not self.capabilities.state_moves.available:
             return None
         if self._partitions is None:
-            self._partitions = StatePartitions(self._spark, self.query)
+            self._partitions = StatePartitions(self.spark, self.query)
         return self._partitions if self._partitions.operators() else None
 
     def _when_done(self, action: Action, job: Future[Done], *, about: str | None = None) -> Outcome:

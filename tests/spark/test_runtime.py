@@ -1,0 +1,307 @@
+"""A declared dataflow under control on real Spark: every record counted while controls, executors and faults change."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock import flow
+from penstock.control import PolicyRun, Settings
+from penstock.dataflow import Dataflow, alternate
+from penstock.policies.proposal import Pace, Proposal, Scale, Shed, Switch
+from penstock.runtimes.spark.attach import attach
+from penstock.runtimes.spark.autopilot import Autopilot
+from penstock.runtimes.spark.internals.executors import Executors
+from penstock.runtimes.spark.internals.pacing import stop_cleanly
+from penstock.runtimes.spark.keep import record_hashes
+from penstock.runtimes.spark.launch import launch
+from penstock.runtimes.spark.runtime import RuntimeOptions, SparkRuntime
+from penstock.telemetry import MachineClass
+
+from .control import WHY, carry_out
+from .flows import Collected, keyed_sums, numbers, record_minus, replayed
+from .streams import finished_batch, next_batch, started, wait_for
+from .streams import numbers as plain_numbers
+
+THREE = RuntimeOptions(machine=MachineClass(name="executor", available=3))
+
+
+def sums(sink: Collected, rate_rps: float = 400.0) -> Dataflow:
+    """numbers -> identity or minus -> sums per key."""
+    builder = flow("sums")
+    source = builder.source("in", replayed(rate_rps), keep_by="number")
+    signed = source.map(
+        "sign",
+        alternates=[alternate("plus", dict, value=1.0), alternate("minus", record_minus, value=0.5)],
+        takes="record",
+    )
+    totals = signed.keyed(
+        "sums",
+        keyed_sums,
+        key="key",
+        state="count long, total long",
+        schema="key long, count long, total long",
+        takes="pandas",
+        parallelism=(1, 6),
+    )
+    totals.sink("out", sink.connector())
+    builder.constrain("sign -> sums", mean_ms=20_000)
+    return builder.build()
+
+
+def stopped(runtime: SparkRuntime) -> int:
+    """Stop the query between two batches; the number of records it has read."""
+    stop_cleanly(runtime.spark, runtime.query, timeout_s=120)
+    runtime.close()
+    return int(json.loads(runtime.query.lastProgress["sources"][0]["endOffset"])["next"])
+
+
+def expected(read: int) -> dict[int, tuple[int, int]]:
+    frame = numbers(0, read).to_pandas()
+    grouped = frame.groupby("key")["number"].agg(["count", "sum"])
+    return {int(k): (int(row["count"]), int(row["sum"])) for k, row in grouped.iterrows()}
+
+
+def final(sink: Collected) -> dict[int, tuple[int, int]]:
+    return {row["key"]: (row["count"], row["total"]) for row in sink.rows}
+
+
+def test_scale_up_and_down_is_exact_and_drains_first(cluster_spark: SparkSession, tmp_path: Path) -> None:
+    executors = Executors(cluster_spark)
+    sink = Collected()
+    runtime = launch(cluster_spark, sums(sink), checkpoint=tmp_path / "c", options=THREE, state_partitions=6)
+    finished_batch(runtime.query, 1)
+    assert len(executors.list()) == 3
+    down = carry_out(runtime, Scale(reason=WHY, current=3, target=1))["nodes"]
+    assert down.status == "applied", down
+    assert len(executors.list()) == 1
+    failed_before = sum(e.failed_tasks for e in executors.list())
+    next_batch(runtime.query)
+    up = carry_out(runtime, Scale(reason=WHY, current=1, target=3))["nodes"]
+    assert up.status == "applied", up
+    held = Counter(runtime.steering.places().values())
+    assert sorted(held.values()) == [2, 2, 2], "state is spread over the new executors"
+    down = carry_out(runtime, Scale(reason=WHY, current=3, target=1))["nodes"]
+    assert down.status == "applied", down
+    assert sum(e.failed_tasks for e in executors.list()) == failed_before, "no task failed"
+    next_batch(runtime.query)
+    read = stopped(runtime)
+    assert final(sink) == expected(read)
+    assert executors.request_total(3)
+    wait_for(lambda: len(executors.list()) == 3, what="three executors for the next test")
+
+
+def test_controls_hold_for_whole_batches_and_are_confirmed(local_spark: SparkSession, tmp_path: Path) -> None:
+    sink = Collected()
+    builder = flow("controls")
+    signed = builder.source("in", replayed(500.0), keep_by="number").map(
+        "sign",
+        alternates=[alternate("plus", dict, value=1.0), alternate("minus", record_minus, value=0.5)],
+        takes="record",
+    )
+    signed.sink("out", sink.connector())
+    runtime = launch(local_spark, builder.build(), checkpoint=tmp_path / "c")
+    finished_batch(runtime.query, 1)
+    outcomes = carry_out(
+        runtime,
+        Shed(reason=WHY, operator="in", keep=0.5),
+        Switch(reason=WHY, operator="sign", current="plus", target="minus"),
+    )
+    assert {o.status for o in outcomes.values()} == {"applied"}
+    batch = outcomes["in"].reason.facts["batch"]
+    next_batch(runtime.query)
+    snapshot = runtime.observe()
+    assert snapshot.sources.keep[0] == pytest.approx(0.5, abs=0.15)
+    assert snapshot.dataflow.operators[1].alternates[snapshot.operators.alternate[1]].name == "minus"
+    assert snapshot.sinks.accuracy[0] == pytest.approx(0.5, abs=0.15)
+    again = carry_out(runtime, Shed(reason=WHY, operator="in", keep=0.5))
+    assert again["in"].status == "held", "asking twice is asking once"
+    stopped(runtime)
+    for number, rows in sink.batches.items():
+        if rows:
+            signs = {row["number"] >= 0 for row in rows if row["number"]}
+            assert signs == {number < batch}, f"batch {number} mixes alternates"
+    after = [abs(row["number"]) for n, rows in sink.batches.items() if n >= batch for row in rows]
+    hashes = record_hashes(numbers(0, max(after) + 1), ("number",))
+    kept = {i for i in range(min(after), max(after) + 1) if hashes[i] < 2**63}
+    assert set(after) == kept, "the hash of the number decides, whatever batch or task it is in"
+
+
+def test_number_of_state_partitions_changes_by_a_restart(local_spark: SparkSession, tmp_path: Path) -> None:
+    sink = Collected()
+    runtime = launch(local_spark, sums(sink), checkpoint=tmp_path / "c", state_partitions=2)
+    finished_batch(runtime.query, 1)
+    carry_out(runtime, Shed(reason=WHY, operator="in", keep=0.999999))
+    done = carry_out(runtime, Scale(reason=WHY, operator="sums", current=2, target=4))["sums"]
+    assert done.status == "applied", done
+    first = finished_batch(runtime.query, 0)
+    next_batch(runtime.query)
+    next_batch(runtime.query)
+    assert len(runtime.steering.places()) == 4
+    assert runtime.controls, "controls survive the restart"
+    assert first >= 0
+    read = stopped(runtime)
+    assert final(sink) == expected(read)
+
+
+def test_pace_changes_the_interval(local_spark: SparkSession, tmp_path: Path) -> None:
+    query = started(plain_numbers(local_spark), tmp_path, every_ms=0)
+    finished_batch(query, 1)
+    pilot = attach(local_spark, query, start=False)
+    assert carry_out(pilot.runtime, Pace(reason=WHY, deadline_s=2.0))["batches"].status == "applied"
+    assert pilot.runtime.observe().batches.interval_s == 2.0
+    pilot.stop()
+
+
+def test_blocked_with_a_reason_where_a_lever_is_missing(local_spark: SparkSession, tmp_path: Path) -> None:
+    query = started(plain_numbers(local_spark), tmp_path)
+    finished_batch(query)
+    pilot = attach(local_spark, query, start=False)
+    outcomes = carry_out(
+        pilot.runtime,
+        Scale(reason=WHY, current=1, target=2),
+        Shed(reason=WHY, operator="source", keep=0.5),
+    )
+    assert {o.status for o in outcomes.values()} == {"blocked"}
+    assert "local[2]" in str(outcomes["nodes"].reason.facts["cause"])
+    pilot.stop()
+
+
+class Raising:
+    """A policy that fails every time."""
+
+    name = "raising"
+
+    def start(self, options: Any) -> None:
+        return None
+
+    def decide(self, snapshot: Any, memory: None, options: Any) -> tuple[Proposal, None]:
+        raise RuntimeError("a bug of ours")
+
+
+def test_a_fault_of_ours_never_stops_the_query(local_spark: SparkSession, tmp_path: Path) -> None:
+    sink = Collected()
+    runtime = launch(local_spark, sums(sink), checkpoint=tmp_path / "c", state_partitions=2)
+    finished_batch(runtime.query, 0)
+    # A gauge that fails, besides a policy that raises.
+    runtime.observer.gauges = replace(runtime.observer.gauges, tasks=_Broken())
+    with Autopilot(runtime, [PolicyRun(policy=Raising())], settings=Settings(interval_s=1.0)) as pilot:
+        before = finished_batch(runtime.query, 0)
+        wait_for(lambda: sum(pilot.loop.faults.values()) >= 3, what="three faults")
+        finished_batch(runtime.query, before + 2)
+        assert pilot.running
+        assert pilot.loop.faults["decide-failed"] >= 1
+        assert "a bug of ours" in pilot.report()
+    read = stopped(runtime)
+    assert final(sink) == expected(read)
+
+
+class _Broken:
+    def batch(self, *_: object) -> None:
+        raise RuntimeError("this metric is missing")
+
+
+def test_kill_of_an_executor_keeps_results_and_controls(cluster_spark: SparkSession, tmp_path: Path) -> None:
+    executors = Executors(cluster_spark)
+    wait_for(lambda: len(executors.list()) == 3, what="three executors")
+    sink = Collected()
+    runtime = launch(cluster_spark, sums(sink), checkpoint=tmp_path / "c", options=THREE, state_partitions=3)
+    finished_batch(runtime.query, 1)
+    carry_out(runtime, Switch(reason=WHY, operator="sign", current="plus", target="minus"))
+    known = {e.id for e in executors.list()}
+    victim = _executor_pids()[0]
+    os.kill(victim, signal.SIGKILL)
+    wait_for(lambda: {e.id for e in executors.list()} != known, what="the loss to be noticed")
+    last = finished_batch(runtime.query, 0)
+    finished_batch(runtime.query, last + 2)
+    wait_for(lambda: len(executors.list()) == 3, what="a replacement")
+    snapshot = runtime.observe()
+    assert snapshot.dataflow.operators[1].alternates[snapshot.operators.alternate[1]].name == "minus"
+    assert set(snapshot.nodes.ids) == {e.id for e in executors.list()}, "the snapshot says what Spark says"
+    read = stopped(runtime)
+    switched = expected_with_switch(sink, read)
+    assert final(sink) == switched
+
+
+def expected_with_switch(sink: Collected, read: int) -> dict[int, tuple[int, int]]:
+    """Sums of all numbers read, where those from the switched batch on count negatively."""
+    totals = final(sink)
+    counts = expected(read)
+    assert {k: n for k, (n, _) in totals.items()} == {k: n for k, (n, _) in counts.items()}, (
+        "every record once"
+    )
+    # Numbers enter in order: find the one switch point that explains all sums.
+    for cut in range(read + 1):
+        frame = numbers(0, read).to_pandas()
+        frame.loc[frame["number"] >= cut, "number"] *= -1
+        grouped = frame.groupby("key")["number"].sum()
+        if {int(k): int(v) for k, v in grouped.items()} == {k: t for k, (_, t) in totals.items()}:
+            return totals
+    raise AssertionError("no point of switching explains the sums")
+
+
+def _executor_pids() -> list[int]:
+    """The executors of this test's cluster: children of our own supervisor's workers."""
+    me = psutil.Process()
+    found = [
+        p for p in me.children(recursive=True) if "CoarseGrainedExecutorBackend" in " ".join(_cmdline(p))
+    ]
+    return [p.pid for p in found]
+
+
+def _cmdline(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def test_attach_scales_a_query_it_did_not_build(cluster_spark: SparkSession, tmp_path: Path) -> None:
+    executors = Executors(cluster_spark)
+    wait_for(lambda: len(executors.list()) == 3, what="three executors")
+    query = started(
+        plain_numbers(cluster_spark).groupBy("key").count(), tmp_path, mode="update", every_ms=300
+    )
+    finished_batch(query, 1)
+    pilot = attach(cluster_spark, query, latency_ms=60_000, max_executors=3, interval_s=1.0, start=False)
+    for run in pilot.loop.policies:
+        assert run.policy.name == "elasticity"
+    with pilot:
+        wait_for(lambda: len(executors.list()) == 1, timeout_s=150, what="one executor, which is enough")
+        assert query.isActive
+        assert "one node fewer" in pilot.report() or "scale" in pilot.report()
+    assert query.isActive, "the query outlives the autopilot"
+    executors.request_total(3)
+    wait_for(lambda: len(executors.list()) == 3, what="three executors for the next test")
+
+
+def test_snapshot_of_a_running_dataflow(local_spark: SparkSession, tmp_path: Path) -> None:
+    sink = Collected()
+    runtime = launch(local_spark, sums(sink, 300.0), checkpoint=tmp_path / "c", state_partitions=2)
+    finished_batch(runtime.query, 2)
+    runtime.observe()
+    time.sleep(2)
+    next_batch(runtime.query)
+    next_batch(runtime.query)
+    snapshot = runtime.observe()
+    view, row = snapshot.by_operator, snapshot.dataflow.row
+    assert view.arrived[row["sign"]] > 0
+    assert view.service_s.mean[row["sign"]] > 0
+    assert view.selectivity[row["sign"]] == pytest.approx(1.0)
+    assert snapshot.sources.produced_rps[0] == pytest.approx(300.0, rel=0.05)
+    assert snapshot.constraints.known[0]
+    assert 0 < snapshot.constraints.latency_s[0] < 60
+    assert len(snapshot.batches) >= 2
+    assert (snapshot.tasks.operator == row["sums"]).sum() == 2, "a task for each state partition"
+    assert snapshot.nodes.cores.sum() == 2
+    stopped(runtime)
