@@ -15,7 +15,18 @@ from penstock.cli.output import InputError
 from penstock.dataflow import Dataflow
 from penstock.dataflow.errors import did_you_mean
 from penstock.dataflow.programs import load_flow
-from penstock.policies.elasticity import Elasticity, NodeOptions, Reactive, ReactiveOptions
+from penstock.policies.elasticity import (
+    Ds2,
+    Ds2Options,
+    Elasticity,
+    ElasticityOptions,
+    Fixed,
+    FixedOptions,
+    Reactive,
+    ReactiveOptions,
+    Threshold,
+    ThresholdOptions,
+)
 from penstock.policies.proposal import AnyPolicy
 from penstock.workloads import WORKLOADS
 
@@ -40,14 +51,19 @@ class Offer:
 POLICIES: dict[str, Offer] = {
     "elasticity": Offer(
         policy=Elasticity(),
-        options=NodeOptions,
-        summary="hold latency bounds with the fewest nodes (micro-batches)",
+        options=ElasticityOptions,
+        summary="hold latency bounds with the fewest nodes (micro-batches) or tasks per operator, proactive",
     ),
     "nephele": Offer(
         policy=Reactive(),
         options=ReactiveOptions,
         summary="the paper's method: fewest tasks per operator, reactive",
     ),
+    "ds2": Offer(
+        policy=Ds2(), options=Ds2Options, summary="tasks for the true processing rate, as Flink's autoscaler"
+    ),
+    "threshold": Offer(policy=Threshold(), options=ThresholdOptions, summary="tasks by a CPU threshold"),
+    "fixed": Offer(policy=Fixed(), options=FixedOptions, summary="the same number of tasks, always"),
 }
 NO_POLICY = "none"
 

@@ -51,7 +51,7 @@ def test_more_load_never_gets_fewer_nodes(rate: float, more: float, overhead: fl
     settled = []
     for r in (rate, rate * more):
         engine = BatchEngine(bounded(constant(r)), constant(r), overhead_s=overhead, record_s=1e-3, limit=12)
-        settled.append(len(steer(engine, 150)[-1][0].nodes))
+        settled.append(len(steer(engine, 400)[-1][0].nodes))
     assert settled[1] >= settled[0]
 
 

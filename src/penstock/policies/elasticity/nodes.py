@@ -34,7 +34,7 @@ class Need:
     for_backlog: bool
 
 
-class Elasticity:
+class NodeElasticity:
     """As few nodes as hold every latency constraint, backlog included; grows at once, shrinks with patience."""
 
     name = "elasticity"

@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.dataflow import OperatorId
+from penstock.policies.elasticity.pacing import paces
 from penstock.policies.elasticity.rebalance import rebalance
-from penstock.policies.elasticity.waits import Waits, fit_waits
+from penstock.policies.elasticity.sizing import waiting_rows
+from penstock.policies.elasticity.waits import Waits, fit_waits, measured_wait_s
 from penstock.policies.proposal import Action, Expectation, Fact, Notice, Proposal, Reason, Scale
 from penstock.telemetry import Snapshot
 
@@ -26,6 +28,10 @@ class ReactiveOptions:
     """Utilisation (0..1) from which an operator counts as a bottleneck."""
     rest_intervals: int = 2
     """Adjustment intervals without a decision after a scale-up."""
+    batching: bool = True
+    """Whether output batches take what is left of the bounds."""
+    batching_margin: float = 0.9
+    """Share (0..1) of a bound that batches may fill up to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +64,10 @@ class Reactive:
         self, snapshot: Snapshot, memory: ReactiveMemory, options: ReactiveOptions
     ) -> tuple[Proposal, ReactiveMemory]:
         """Scale the constrained operators; rest after growing."""
+        pacing = batch_deadlines(snapshot, options) if options.batching else ()
         # The bounds of floating point time, not a tolerance: intervals are seconds long.
         if snapshot.time_s < memory.rest_until_s - 1e-9:
-            return Proposal(policy=self.name), memory
+            return Proposal(policy=self.name, actions=pacing), memory
         targets = constrained_targets(snapshot, fit_waits(snapshot), options)
         actions = scale_actions(snapshot, targets)
         grew = any(isinstance(a, Scale) and a.target > a.current for a in actions)
@@ -69,9 +76,8 @@ class Reactive:
             if grew
             else memory.rest_until_s
         )
-        return Proposal(policy=self.name, actions=actions, notices=targets.notices), ReactiveMemory(
-            rest_until_s=rest
-        )
+        proposal = Proposal(policy=self.name, actions=(*actions, *pacing), notices=targets.notices)
+        return proposal, ReactiveMemory(rest_until_s=rest)
 
 
 def constrained_targets(snapshot: Snapshot, waits: Waits, options: ReactiveOptions) -> Targets:
@@ -88,9 +94,7 @@ def constrained_targets(snapshot: Snapshot, waits: Waits, options: ReactiveOptio
     expected: dict[int, float] = {}
     notices: list[Notice] = []
     for number, constraint in enumerate(flow.constraints):
-        rows = np.array([flow.row[o] for o in constraint.sequence.operators], dtype=np.int64)
-        if not constraint.sequence.leading_stream and not flow.upstream(constraint.sequence.operators[0]):
-            rows = rows[1:]  # nothing waits before a source
+        rows = np.array(waiting_rows(flow, constraint), dtype=np.int64)
         if not rows.size or not bool(np.any(view.known[rows] & (view.arrived[rows] > 0))):
             continue  # no traffic: nothing is late, and nothing is known
         bottlenecks = rows[waits.b[rows] / current[rows] >= options.bottleneck]
@@ -140,6 +144,21 @@ def constrained_targets(snapshot: Snapshot, waits: Waits, options: ReactiveOptio
     for row, p in wanted.items():
         parallelism[row] = p
     return Targets(parallelism=parallelism, reasons=reasons, notices=tuple(notices), expected_wait_s=expected)
+
+
+def batch_deadlines(snapshot: Snapshot, options: ReactiveOptions) -> tuple[Action, ...]:
+    """Output batching as the primary means: batches may wait for what tasks and queues leave of each bound."""
+    flow = snapshot.dataflow
+    task_s = snapshot.by_operator.latency_s.mean
+    wait_s, measured = measured_wait_s(snapshot)
+    left: dict[str, float] = {}
+    for constraint in flow.constraints:
+        inside = [flow.row[o] for o in constraint.sequence.operators]
+        rows = list(waiting_rows(flow, constraint))
+        if np.any(measured[rows]):
+            used_s = np.nansum(task_s[inside]) + wait_s[rows].sum()
+            left[constraint.name] = options.batching_margin * constraint.bound_ms / 1e3 - float(used_s)
+    return paces(snapshot, left)
 
 
 def scale_actions(snapshot: Snapshot, targets: Targets) -> tuple[Action, ...]:

@@ -66,21 +66,24 @@ def fit_waits(snapshot: Snapshot) -> Waits:
     used = view.known & (rate > 0) & (service.mean > 0) & np.isfinite(rate) & np.isfinite(service.mean)
     rho = np.where(used, rate * service.mean, 0.0)
     # A task that saw fewer than two gaps has no cA; arrivals of many independent sources tend to Poisson (1).
-    ca2 = np.where(arrivals.count > 1, arrivals.cv2, 1.0)
-    model = kingman_wait_s(rho, service.mean, ca2, service.cv2)
-    measured, was_measured = _measured_wait_s(snapshot)
+    ca2 = np.where((arrivals.count > 1) & np.isfinite(arrivals.cv2), arrivals.cv2, 1.0)
+    cs2 = np.where(np.isfinite(service.cv2), service.cv2, 1.0)
+    mean = np.where(used, service.mean, 0.0)
+    model = kingman_wait_s(rho, mean, ca2, cs2)
+    measured, was_measured = measured_wait_s(snapshot)
     fits = used & was_measured & np.isfinite(model) & (model > 0)
     e = np.where(fits, np.clip(measured / np.where(fits, model, 1.0), *FIT_LIMITS), 1.0)
-    a = np.where(used, e * rate * service.mean**2 * p * (ca2 + service.cv2) / 2, 0.0)
+    a = np.where(used, e * rate * mean**2 * p * (ca2 + cs2) / 2, 0.0)
     return Waits(a, np.where(used, rho * p, 0.0))
 
 
-def _measured_wait_s(snapshot: Snapshot) -> tuple[Floats, NDArray[np.bool_]]:
+def measured_wait_s(snapshot: Snapshot) -> tuple[Floats, NDArray[np.bool_]]:
     """Queueing time before each operator: stream latency less output-batch wait, over its incoming streams."""
     streams, rows = snapshot.streams, snapshot.dataflow.row
     target = np.array([rows[s.target] for s in snapshot.dataflow.streams], dtype=np.int64)
     count = len(snapshot.dataflow.operators)
-    weight = np.where(streams.known, streams.latency_s.count, 0.0)
     wait = np.clip(streams.latency_s.mean - streams.batch_wait_s.mean, 0.0, None)
+    usable = streams.known & np.isfinite(wait) & np.isfinite(streams.latency_s.count)
+    weight, wait = np.where(usable, streams.latency_s.count, 0.0), np.where(usable, wait, 0.0)
     total = totals(target, weight, count)
     return totals(target, weight * wait, count) / np.where(total > 0, total, 1.0), total > 0

@@ -101,6 +101,9 @@ class DiscreteEngine:
         """Put a task that is at rest on a node, or (-1) nowhere."""
         tasks = self._t["tasks"]
         tasks["node"][slot] = node
+        if node < 0:
+            # Should it start again, its first record is no arrival after a long gap, nor ends an old window.
+            tasks["last_arrival"][slot] = -1.0
         here = int(np.count_nonzero(tasks["node"] == node)) if node >= 0 else 0
         serving = self._t["serving"]
         if here > serving.shape[1]:
@@ -267,9 +270,12 @@ class DiscreteEngine:
         return tasks, nodes, t["streams"]
 
     def _since(self, name: str, counter: NDArray[np.float64]) -> Floats:
-        before = self._seen.get(name, np.zeros(0))
+        since = counter.copy()
+        before = self._seen.get(name)
+        if before is not None:
+            since[: len(before)] -= before
         self._seen[name] = counter.copy()
-        return counter - np.pad(before, (0, len(counter) - len(before)))
+        return since
 
     def _oldest(self) -> Floats:
         t = self._t
