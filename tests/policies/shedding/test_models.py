@@ -6,10 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from penstock.policies.shedding import Accuracy, Graph, Restrictions, obtained_accuracy, required_cpu
 from penstock.policies.shedding.backlog import Backlog
 from penstock.policies.shedding.cpu import Demand
+from penstock.policies.shedding.graph import components
 from penstock.policies.shedding.options import SheddingOptions
 from penstock.policies.shedding.situation import available_cpu
 from tests.policies.shedding.cluster import Cluster, Sink, application
@@ -45,6 +50,20 @@ class TestGraph:
     def test_applications_are_components(self) -> None:
         two = application([("a", "b"), ("c", "d"), ("c", "e")], {})
         assert Graph.of(two).application.tolist() == [0, 0, 1, 1, 1]
+
+    @given(
+        st.integers(1, 12).flatmap(
+            lambda n: st.tuples(
+                st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=14)
+            )
+        )
+    )
+    def test_components_as_scipy_finds_them(self, given: tuple[int, list[tuple[int, int]]]) -> None:
+        count, edges = given
+        source, target = (np.array([e[i] for e in edges], np.int64) for i in (0, 1))
+        pairs = coo_array((np.ones(len(edges)), (source, target)), shape=(count, count))
+        expected = connected_components(pairs, directed=False)[1]
+        assert components(count, source, target).tolist() == expected.tolist()
 
     def test_a_cycle_is_refused(self) -> None:
         knot = application([("a", "b"), ("b", "c"), ("c", "b")], {})

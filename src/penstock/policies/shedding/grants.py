@@ -60,9 +60,7 @@ class Claims:
         groups = np.concatenate([[0], falls, [len(order)]])
         up_at, up = _regrouped(self._up, order)
         down_at, down = _inverse(up_at, up, len(self.graph))
-        placed = np.flatnonzero(self.node >= 0)
-        by_operator = placed[np.argsort(self.operator[placed], kind="stable")]
-        by_node = placed[np.argsort(self.node[placed], kind="stable")]
+        by_operator, by_node = self._tasks
         got, stopped_by = fill(
             groups,
             floor[order],
@@ -84,7 +82,15 @@ class Claims:
         return Grants(got[rank], stopped_by[rank], self.used(got[rank], nodes))
 
     @cached_property
+    def _tasks(self) -> tuple[Ints, Ints]:
+        """Rows of placed tasks, by operator and by node."""
+        placed = np.flatnonzero(self.node >= 0)
+        by_operator = placed[np.argsort(self.operator[placed], kind="stable")]
+        return by_operator, placed[np.argsort(self.node[placed], kind="stable")]
+
+    @cached_property
     def _up(self) -> tuple[Ints, Ints]:
+        """For each sink, itself and the operators above it."""
         into = np.argsort(self.graph.target, kind="stable")
         starts = _starts(self.graph.target[into], len(self.graph))
         found: tuple[Ints, Ints] = upstream_of(

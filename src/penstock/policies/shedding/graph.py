@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from penstock.dataflow import Dataflow
 
@@ -42,9 +41,7 @@ class Graph:
         row, count = dataflow.row, len(dataflow.operators)
         source = np.fromiter((row[s.source] for s in dataflow.streams), np.int64, len(dataflow.streams))
         target = np.fromiter((row[s.target] for s in dataflow.streams), np.int64, len(dataflow.streams))
-        pairs = coo_array((np.ones(len(source), np.int8), (source, target)), shape=(count, count))
-        application = connected_components(pairs, directed=False)[1] if count else np.zeros(0)
-        return cls(_levels(count, source, target), source, target, application.astype(np.int64))
+        return cls(_levels(count, source, target), source, target, components(count, source, target))
 
     def __len__(self) -> int:
         return len(self.level)
@@ -62,6 +59,29 @@ class Graph:
         for streams in self.forward:
             np.minimum.at(least, self.target[streams], least[self.source[streams]])
         return least
+
+
+@njit(cache=True)
+def components(count: int, source: Ints, target: Ints) -> Ints:
+    """Number of the connected part each vertex belongs to, in the order of their first vertices (union-find)."""
+    parent = np.arange(count)
+    for e in range(len(source)):
+        a, b = source[e], target[e]
+        while parent[a] != a:
+            parent[a] = parent[parent[a]]
+            a = parent[a]
+        while parent[b] != b:
+            parent[b] = parent[parent[b]]
+            b = parent[b]
+        parent[max(a, b)] = min(a, b)
+    label, known = np.empty(count, np.int64), 0
+    for v in range(count):  # a root comes before its members
+        if parent[v] == v:
+            label[v] = known
+            known += 1
+        else:
+            label[v] = label[parent[v]]
+    return label
 
 
 def _levels(count: int, source: Ints, target: Ints) -> Ints:
