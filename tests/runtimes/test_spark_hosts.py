@@ -9,18 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from penstock.dataflow import flow
+from penstock.dataflow.connectors import discard, rate
 from penstock.runtimes.spark.forms import ResultError, call
-from penstock.runtimes.spark.host import Lane, Plain, Program, Rows, Step, Task
-from penstock.runtimes.spark.keyed import (
-    KeyedProgram,
-    Packed,
-    StateError,
-    Unpacked,
-    bucket_count,
-    bucket_labels,
-    spark_hash,
-)
+from penstock.runtimes.spark.host import Door, Lane, Plain, Program, Step, Task
+from penstock.runtimes.spark.keyed import KeyedProgram, StateError
 from penstock.runtimes.spark.measures import Measures, SourceTimes, TaskMeasures
+from penstock.runtimes.spark.messages import MESSAGES, Port, bucket_count, bucket_labels, spark_hash, unpack
+from penstock.runtimes.spark.sections import Section
 from penstock.runtimes.spark.shipping import Shipment
 
 UTC = dt.UTC
@@ -110,38 +106,44 @@ class TestForms:
             call(function, takes, a_batch(), SCHEMA)
 
 
-def a_program(*functions, alternates=("default",), default=0, **keep):
-    """source -> double -> out, and source -> tap."""
-    lane = {"salt": 1, **keep}
+def a_program(*functions, alternates=("default",), default=0):
+    """source -> step -> out, and source -> tap."""
+    lanes = (
+        Lane(stream="source->step", target="step", subject="source->step", salt=1),
+        Lane(stream="source->tap", target="tap", subject="source->tap", salt=1, leaves=True, to_sink=True),
+    )
+    out = Lane(stream="step->out", target="out", subject="step->out", salt=2, leaves=True, to_sink=True)
+    step = Step(
+        operator="step",
+        takes="arrow",
+        alternates=alternates,
+        functions=tuple(range(len(functions))),
+        default=default,
+        schema=SCHEMA,
+        leaving=(out,),
+    )
+    source = Lane(stream="source", target="source", subject="source", salt=0)
     return Program(
         name="host",
-        entrance=Rows(schema=SCHEMA),
-        source=Lane(stream="source", target="source", subject="source", salt=0),
-        leaving=(
-            Lane(stream="source->step", target="step", subject="source->step", **lane),
-            Lane(stream="source->tap", target="tap", subject="source->tap", salt=1),
-        ),
-        steps=(
-            Step(
-                operator="step",
-                takes="arrow",
-                alternates=alternates,
-                functions=tuple(range(len(functions))),
-                default=default,
-                schema=SCHEMA,
-                leaving=(Lane(stream="step->out", target="out", subject="step->out", salt=2),),
-            ),
-        ),
-        exit=Plain(targets=frozenset({"out", "tap"}), schema=SCHEMA),
-        sinks=frozenset({"out", "tap"}),
+        doors=(Door(port=None, schema=SCHEMA, leaving=lanes, source=source),),
+        steps=(step,),
+        ports={},
+        exit=Names(),
         shipment=Shipment.of(functions),
     )
+
+
+class Names:
+    """An exit that keeps targets and rows apart."""
+
+    def emit(self, leaving):
+        return leaving
 
 
 def run(program, batch, controls=None):
     measures = TaskMeasures(program.name)
     out: dict[str, list[int]] = {}
-    for target, rows in Task(program, controls or {}, measures).leaving(batch):
+    for target, rows in Task(program, controls or {}, measures).rows(program.doors[0], batch):
         out.setdefault(target, []).extend(rows.column("n").to_pylist())
     return out, measures.record()
 
@@ -232,6 +234,9 @@ def a_keyed_program(function, takes, **changes):
         "schema": SUMS,
         "state": "total long",
         "state_width": 1,
+        "buckets": 24,
+        "arrives_at": 0,
+        "leaves_by": 1,
         "shipment": Shipment.of([function]),
     }
     return KeyedProgram(**given | changes)
@@ -258,8 +263,8 @@ class TestKeyed:
         ]
         second, state = fold(program, [a_batch(1, 6)], state)
         assert [(r["name"], r["total"]) for r in second] == [("x0", 9)]
-        assert pickle.loads(state) == ("total long", {("x0",): (9,), ("x1",): (5,), ("x2",): (7,)})
-        assert all(type(s[0]) is int for s in pickle.loads(state)[1].values())
+        assert pickle.loads(state) == (24, "total long", {("x0",): (9,), ("x1",): (5,), ("x2",): (7,)})
+        assert all(type(s[0]) is int for s in pickle.loads(state)[2].values())
 
     def test_rows_of_a_key_come_in_order_of_their_source_time(self):
         def look(key, rows, state):
@@ -268,7 +273,7 @@ class TestKeyed:
         batch = a_batch(9).take(pa.array([8, 3, 1, 0, 7, 6, 2, 5, 4]))
         rows, state = fold(a_keyed_program(look, "record"), [batch])
         assert rows == []
-        assert pickle.loads(state)[1] == {("x0",): ([0, 3, 6],), ("x1",): ([1, 4, 7],), ("x2",): ([2, 5, 8],)}
+        assert pickle.loads(state)[2] == {("x0",): ([0, 3, 6],), ("x1",): ([1, 4, 7],), ("x2",): ([2, 5, 8],)}
 
     def test_none_forgets_the_key(self):
         _, state = fold(a_keyed_program(sums_of_records, "record"), [a_batch()])
@@ -283,7 +288,7 @@ class TestKeyed:
             lambda key, rows, state: (None, (len(rows),)), "record", key=("a", "b"), arriving=schema
         )
         _, state = fold(program, [pa.RecordBatch.from_pylist(rows, schema=schema)])
-        assert pickle.loads(state)[1] == {
+        assert pickle.loads(state)[2] == {
             (1, "x"): (3,),
             (1, None): (3,),
             (None, "x"): (3,),
@@ -301,7 +306,7 @@ class TestKeyed:
 
     def test_a_changed_state_is_refused(self):
         _, state = fold(a_keyed_program(sums_of_records, "record"), [a_batch()])
-        with pytest.raises(StateError, match=r"'total long'.*'total double'"):
+        with pytest.raises(StateError, match=r"'total long' in 24 buckets.*'total double'"):
             fold(a_keyed_program(sums_of_records, "record", state="total double"), [a_batch()], state)
 
     @pytest.mark.parametrize("state", [(1, 2), [1], 1])
@@ -309,20 +314,51 @@ class TestKeyed:
         with pytest.raises(ResultError, match="tuple of 1 values"):
             fold(a_keyed_program(lambda k, r, s: (None, state), "record"), [a_batch()])
 
-    def test_packing_loses_nothing_and_keeps_keys_together(self):
-        packed = Packed(targets=frozenset({"sums"}), schema=SCHEMA, key=("name",), labels=bucket_labels(24))
+
+class TestMessages:
+    def test_packing_by_key_loses_nothing_and_keeps_keys_together(self):
+        port = Port(number=3, schema=SCHEMA, buckets=24, key=("name",))
         names = [f"k{i % 97}" for i in range(1000)]
         batch = a_batch(1000).set_column(1, "name", pa.array(names))
-        (out,) = packed.emit([("sums", batch)])
-        (rows,) = Unpacked(schema=SCHEMA).read(out)
-        assert sorted(rows.column("n").to_pylist()) == list(range(1000))
+        out = port.pack(batch, 0)
+        assert out.schema == MESSAGES
+        assert set(out.column("port").to_pylist()) == {3}
+        assert sorted(unpack(out.column("payload"), SCHEMA).column("n").to_pylist()) == list(range(1000))
         buckets: dict[str, set[int]] = {}
-        for bucket, message in zip(*out.columns, strict=True):
-            part = pa.ipc.read_record_batch(message.as_buffer(), SCHEMA)
-            for name in part.column("name").to_pylist():
-                buckets.setdefault(name, set()).add(bucket.as_py())
+        for label, _, message in zip(*out.columns, strict=True):
+            for name in unpack([message], SCHEMA).column("name").to_pylist():
+                buckets.setdefault(name, set()).add(label.as_py())
         assert all(len(found) == 1 for found in buckets.values())
         assert len({next(iter(found)) for found in buckets.values()}) > 15
+
+    def test_spreading_deals_out_evenly_and_goes_round(self):
+        port = Port(number=0, schema=SCHEMA, buckets=24, parts=4)
+        out = port.pack(a_batch(1001), 22)
+        sizes = [unpack([message], SCHEMA).num_rows for message in out.column("payload")]
+        assert sorted(sizes) == [250, 250, 250, 251]
+        labels = bucket_labels(24)
+        assert out.column("label").to_pylist() == [labels[i] for i in (22, 23, 0, 1)]
+        assert port.pack(a_batch(2), 0).num_rows == 2
+
+    def test_what_is_for_a_later_host_passes_unopened(self):
+        program = a_program(drop_time)
+        mine = Port(number=5, schema=SCHEMA, buckets=24).pack(a_batch(3), 0)
+        later = Port(number=6, schema=SCHEMA, buckets=24).pack(a_batch(4), 0)
+        door = Door(port=5, schema=SCHEMA, leaving=program.doors[0].leaving)
+        host = Program(
+            name="h",
+            doors=(door,),
+            steps=program.steps,
+            ports={},
+            exit=Plain(schema=SCHEMA),
+            shipment=program.shipment,
+        )
+        both = pa.concat_batches([later, mine])
+        results, passed = [], []
+        for batch in host.run([both]):
+            (passed if batch.schema == MESSAGES else results).append(batch)
+        assert [b.num_rows for b in results] == [3, 3]
+        assert pa.concat_batches(passed).equals(later)
 
     @pytest.mark.parametrize("partitions", [1, 2, 3, 4, 6, 8, 12, 24])
     def test_buckets_are_even_over_partitions(self, partitions):
@@ -419,3 +455,35 @@ class TestMeasures:
         assert float(moments.mean[0]) == pytest.approx(late.mean(), rel=1e-3)
         for q in (0.01, 0.5, 0.99):
             assert sketch.quantile(q) == pytest.approx(np.quantile(late, q), rel=0.012)
+
+
+def step(record):
+    return record
+
+
+class TestSections:
+    def build(self):
+        f = flow("levels")
+        left = f.source("left", rate(10))
+        right = f.source("right", rate(10))
+        one = left.keyed("one", step, key="value", state="n long", schema="value long")
+        two = right.keyed("two", step, key="value", state="n long", schema="value long")
+        both = f.union("both", one, two, right.map("plain", step, schema="value long"))
+        both.map("spread", step, wiring="spread").sink("out", discard())
+        right.sink("raw", discard())
+        return f.build()
+
+    def test_every_keyed_operator_has_its_level_and_rows_are_used_where_they_are(self):
+        flow_ = self.build()
+        sinks = [s for sink in flow_.sinks for s in flow_.upstream(sink.id)]
+        section = Section.of(flow_, sinks)
+        assert section.shuffles == {"one": 1, "two": 2, "both->spread": 3}
+        assert section.runs_at["both"] == {0, 1, 2}
+        assert section.runs_at["spread"] == {3}
+        assert section.last == 3
+
+    def test_only_what_is_upstream_belongs_to_it(self):
+        flow_ = self.build()
+        section = Section.of(flow_, [s for s in flow_.streams if s.id == "right->raw"])
+        assert set(section.runs_at) == {"right"}
+        assert section.last == 0

@@ -1,14 +1,12 @@
 """A declared dataflow as one ordinary Structured Streaming query.
 
-Rows enter the plan at *roots*: sources, keyed and native operators, and shuffles. Everything stateless that follows a
-root until the next one runs in a single host. A union needs no step of its own: the operators after it run in the
-host of each of its inputs, and Spark unites the rows where the next shuffle or the sinks need them. Where one
-stream feeds several shuffles, the operators before it run once for each of them (`docs/spark.md`).
+Everything stateless between two shuffles runs in a single host; every operator runs once, whatever branches and meets
+again. `assembly` puts the plan together, `docs/spark.md` tells it to users.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +21,11 @@ from penstock.runtimes.spark.assembly import Assembly, OutputMode
 from penstock.runtimes.spark.host import Program
 from penstock.runtimes.spark.keyed import KeyedProgram
 from penstock.runtimes.spark.measures import Measures
+from penstock.runtimes.spark.session import ROCKSDB
 from penstock.runtimes.spark.sinks import Tagged, batch_function, native_writer
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
 SPARKS_DEFAULT = 200
 """More than a stateful micro-batch can bear on a small cluster: taken as not set."""
 MAX_SINKS = 63  # a row's sinks are the bits of a long
@@ -65,7 +65,10 @@ class CompiledDataflow:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{round(trigger_s * 1e3)} milliseconds")
-        with _setting(self.spark, SHUFFLE_PARTITIONS, str(self.state_partitions)):
+        settings = {SHUFFLE_PARTITIONS: str(self.state_partitions)}
+        if any(isinstance(program, KeyedProgram) for program in self.programs):
+            settings[STATE_STORE] = ROCKSDB  # transformWithState runs on no other
+        with _settings(self.spark, settings):
             return writer.start()
 
 
@@ -123,14 +126,16 @@ def _state_partitions(spark: SparkSession, dataflow: Dataflow) -> int:
 
 
 @contextmanager
-def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    """A setting that holds for what is started inside: a query copies its session's when it starts."""
-    before = spark.conf.get(name, None)
-    spark.conf.set(name, value)
+def _settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Settings that hold for what is started inside: a query copies its session's when it starts."""
+    before = {name: spark.conf.get(name, None) for name in values}
+    for name, value in values.items():
+        spark.conf.set(name, value)
     try:
         yield
     finally:
-        if before is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, before)
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)

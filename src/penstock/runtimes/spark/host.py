@@ -1,7 +1,7 @@
 """The host: all stateless Python operators between two shuffles, run in one `mapInArrow`.
 
-A `Program` is what a host does, as data: where its rows come from, the operators in order, the streams between
-them, and the streams that leave. It travels to the workers once per query; each task reads the controls of its
+A `Program` is what a host does, as data: the doors where rows enter, the operators in order, the streams between
+them, and how rows leave. It travels to the workers once per query; each task reads the controls of its
 micro-batch (share to keep, active alternate), runs the batches through and measures.
 """
 
@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.dataflow.model import Takes
@@ -20,6 +21,7 @@ from penstock.runtimes.spark.forms import SOURCE_TIME, call, conform
 from penstock.runtimes.spark.internals.task_controls import current_controls
 from penstock.runtimes.spark.keep import keep_control, kept
 from penstock.runtimes.spark.measures import TaskMeasures, task_measures
+from penstock.runtimes.spark.messages import PAYLOAD, PORT, Port, unpack
 from penstock.runtimes.spark.shipping import Shipment
 
 
@@ -30,7 +32,7 @@ def alternate_control(operator: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """A stream as the host that feeds it sees it; `measured` is False where another host counts it."""
+    """A stream as the host that feeds it sees it; `measured` is False where it is counted elsewhere."""
 
     stream: str
     target: str
@@ -42,6 +44,11 @@ class Lane:
     """Position of the utility function in the shipment."""
     columns: pa.Schema | None = None
     """What the target expects, where that differs from what the source gives."""
+    port: int | None = None
+    """Where its rows go when they leave the host for a later one."""
+    leaves: bool = False
+    """Its rows leave the last host: they are results."""
+    to_sink: bool = False
     measured: bool = True
 
 
@@ -60,42 +67,17 @@ class Step:
 
 
 class Exit(Protocol):
-    """Makes the rows that leave a host from the batches on its outward streams."""
-
-    @property
-    def targets(self) -> frozenset[str]:
-        """Operators beyond the host."""
-        ...
+    """Makes the result rows of the last host."""
 
     def emit(self, leaving: list[tuple[str, pa.RecordBatch]]) -> Iterable[pa.RecordBatch]:
         """The rows for Spark, from (target, batch) pairs."""
         ...
 
 
-class Entrance(Protocol):
-    """Makes the host's input rows from what Spark hands over."""
-
-    def read(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """The rows in `batch`."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """Rows enter as Spark has them."""
-
-    schema: pa.Schema
-
-    def read(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """The batch itself."""
-        return (conform(batch, self.schema),)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plain:
-    """Rows leave as they are."""
+    """Results leave as they are."""
 
-    targets: frozenset[str]
     schema: pa.Schema
 
     def emit(self, leaving: list[tuple[str, pa.RecordBatch]]) -> Iterable[pa.RecordBatch]:
@@ -104,29 +86,36 @@ class Plain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """Where rows enter a host: straight from Spark, or (`port`) in messages; and the streams they take."""
+
+    port: int | None
+    schema: pa.Schema
+    leaving: tuple[Lane, ...]
+    source: Lane | None = None
+    """Present when the rows come from a source: its own share to keep, applied before anything else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """What one host does."""
 
     name: str
-    entrance: Entrance
-    source: Lane | None
-    """Present when the rows come straight from a source: its own share to keep, applied before anything else."""
-    leaving: tuple[Lane, ...]
-    """Streams that the entering rows take."""
+    doors: tuple[Door, ...]
     steps: tuple[Step, ...]
     """In an order in which every stream points forward."""
-    exit: Exit
-    sinks: frozenset[str]
-    """Targets of the exit at which latency is measured."""
+    ports: Mapping[int, Port]
+    """Where rows leave for later hosts."""
+    exit: Exit | None
+    """How results leave; None when this is not the last host."""
     shipment: Shipment
 
     def run(self, batches: Iterable[pa.RecordBatch], accumulator: Any = None) -> Iterator[pa.RecordBatch]:
         """Everything that leaves, for everything that enters one task."""
-        measures = task_measures(self.name, accumulator)
-        task = Task(self, current_controls(), measures)
+        task = Task(self, current_controls(), task_measures(self.name, accumulator))
+        rows_enter = self.doors[0].port is None
         for batch in batches:
-            for rows in self.entrance.read(batch):
-                yield from self.exit.emit(task.leaving(rows))
+            yield from task.rows(self.doors[0], batch) if rows_enter else task.messages(batch)
 
 
 class Task:
@@ -135,24 +124,42 @@ class Task:
     def __init__(self, program: Program, controls: Mapping[str, Any], measures: TaskMeasures) -> None:
         self._program, self._measures = program, measures
         self._functions = program.shipment.unpack()
+        self._doors = {door.port: door for door in program.doors}
         self._active = {step.operator: active_alternate(step, controls) for step in program.steps}
-        self._shares: dict[str, float] = {}
-        lanes = [lane for step in program.steps for lane in step.leaving]
-        for lane in (*lanes, *program.leaving, *([program.source] if program.source else ())):
-            self._shares[lane.subject] = share_to_keep(lane.subject, controls)
+        lanes = [lane for door in program.doors for lane in door.leaving]
+        lanes += [lane for step in program.steps for lane in step.leaving]
+        lanes += [door.source for door in program.doors if door.source]
+        self._shares = {lane.subject: share_to_keep(lane.subject, controls) for lane in lanes}
+        self._turn = measures.partition
 
-    def leaving(self, rows: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
-        """The batches that leave the host, with their targets, when `rows` enter."""
-        program = self._program
+    def messages(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """What leaves when messages enter; those for a later host pass unopened."""
+        ports, payloads = batch.column(PORT).to_numpy(), batch.column(PAYLOAD)
+        for port in np.unique(ports).tolist():
+            mine = pa.array(ports == port)
+            door = self._doors.get(port)
+            if door is None:
+                yield batch.filter(mine)
+            else:
+                yield from self.rows(door, unpack(payloads.filter(mine), door.schema))
+
+    def rows(self, door: Door, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """What leaves when rows enter at a door: messages for later hosts, and results."""
+        rows = conform(rows, door.schema)
         waiting: dict[str, list[pa.RecordBatch]] = {}
-        out: list[tuple[str, pa.RecordBatch]] = []
-        if program.source is not None:
-            rows = self._read(program.source, rows)
-        self._pass_on(program.leaving, rows, waiting, out)
-        for step in program.steps:
+        out: list[tuple[Lane, pa.RecordBatch]] = []
+        if door.source is not None:
+            rows = self._read(door.source, rows)
+        self._pass_on(door.leaving, rows, waiting, out)
+        for step in self._program.steps:
             for batch in waiting.pop(step.operator, ()):
                 self._pass_on(step.leaving, self._apply(step, batch), waiting, out)
-        return out
+        for lane, batch in out:
+            if lane.port is not None:
+                yield self._program.ports[lane.port].pack(batch, self._turn)
+                self._turn += 1
+        if self._program.exit is not None:
+            yield from self._program.exit.emit([(lane.target, batch) for lane, batch in out if lane.leaves])
 
     def _read(self, source: Lane, rows: pa.RecordBatch) -> pa.RecordBatch:
         passed = self._keep(source, rows)
@@ -183,7 +190,7 @@ class Task:
         lanes: tuple[Lane, ...],
         rows: pa.RecordBatch,
         waiting: dict[str, list[pa.RecordBatch]],
-        out: list[tuple[str, pa.RecordBatch]],
+        out: list[tuple[Lane, pa.RecordBatch]],
     ) -> None:
         for lane in lanes if rows.num_rows else ():
             passed = self._keep(lane, rows)
@@ -194,11 +201,11 @@ class Task:
                 continue
             if lane.columns is not None:
                 passed = conform(passed, lane.columns)
-            if lane.target in self._program.exit.targets:
-                if lane.target in self._program.sinks:
-                    with suppress(Exception):
-                        self._measures.reached(lane.target, passed.column(SOURCE_TIME))
-                out.append((lane.target, passed))
+            if lane.to_sink:
+                with suppress(Exception):
+                    self._measures.reached(lane.target, passed.column(SOURCE_TIME))
+            if lane.leaves or lane.port is not None:
+                out.append((lane, passed))
             else:
                 waiting.setdefault(lane.target, []).append(passed)
 

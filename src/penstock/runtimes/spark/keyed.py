@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from penstock.dataflow.model import Takes
 from penstock.runtimes.spark.forms import (
@@ -33,103 +34,12 @@ from penstock.runtimes.spark.forms import (
 )
 from penstock.runtimes.spark.host import alternate_control
 from penstock.runtimes.spark.internals.task_controls import current_controls
-from penstock.runtimes.spark.keep import record_hashes
 from penstock.runtimes.spark.measures import task_measures
+from penstock.runtimes.spark.messages import LABEL, PAYLOAD, PORT, unpack
 from penstock.runtimes.spark.shipping import Shipment
 
-BUCKET, PAYLOAD = "bucket", "payload"
-PACKED_COLUMNS = f"{BUCKET} int, {PAYLOAD} binary"
-PACKED_SCHEMA = pa.schema([(BUCKET, pa.int32()), (PAYLOAD, pa.binary())])
-BUCKET_COUNTS = (24, 48, 120, 240, 840)
-BUCKET_BYTES = 1 << 20
-"""State of a bucket is read and written as a whole: larger ones than this are split, as far as is declared."""
-
-_EVEN = (
-    840  # the least common multiple of 1..8; 24 buckets are even over 1, 2, 3, 4, 6, 8, 12 and 24 partitions
-)
-_SALT = 1 << 32  # no depth of a dataflow, so that buckets and shedding do not go hand in hand
-
-Times = NDArray[np.int64]
-
-
-def bucket_count(partitions: int, state_bytes: float = 0.0) -> int:
-    """How many buckets the keys of an operator go to, given what its declaration says about size and parallelism.
-
-    Only declared things count, because the number must be the same when a query is started again.
-    """
-    wanted = max(2 * partitions, state_bytes / BUCKET_BYTES)
-    return next((count for count in BUCKET_COUNTS if count >= wanted), BUCKET_COUNTS[-1])
-
-
-def bucket_labels(count: int) -> NDArray[np.int32]:
-    """A number for each bucket that Spark's hash partitioning sends to partition `bucket % p`.
-
-    For every p that divides 840, so that buckets are spread evenly over any usual number of partitions.
-    """
-    candidates = np.arange(64 * _EVEN, dtype=np.int32)
-    places = spark_hash(candidates) % _EVEN
-    return np.array([candidates[np.argmax(places == bucket % _EVEN)] for bucket in range(count)], np.int32)
-
-
-def spark_hash(values: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Spark's hash of an int column (Murmur3, seed 42), by which it partitions."""
-
-    def rotated(x: NDArray[np.uint32], by: int) -> NDArray[np.uint32]:
-        return (x << np.uint32(by)) | (x >> np.uint32(32 - by))
-
-    k = rotated(values.astype(np.uint32) * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-    h = rotated(np.uint32(42) ^ k, 13) * np.uint32(5) + np.uint32(0xE6546B64)
-    h ^= np.uint32(4)
-    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-    h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    return (h ^ (h >> np.uint32(16))).view(np.int32).astype(np.int64)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Packed:
-    """Rows leave a host as one message per bucket."""
-
-    targets: frozenset[str]
-    schema: pa.Schema
-    key: tuple[str, ...]
-    labels: NDArray[np.int32]
-
-    def emit(self, leaving: list[tuple[str, pa.RecordBatch]]) -> Iterable[pa.RecordBatch]:
-        """(bucket, message) rows."""
-        for _, batch in leaving:
-            rows = conform(batch, self.schema)
-            buckets = record_hashes(rows, self.key, salt=_SALT) % np.uint64(len(self.labels))
-            order = np.argsort(buckets, kind="stable")
-            ordered, rows = buckets[order], rows.take(pa.array(order))
-            starts = np.flatnonzero(np.diff(ordered, prepend=ordered[0] + np.uint64(1)))
-            ends = np.append(starts[1:], len(ordered))
-            messages = [
-                rows.slice(a, b - a).serialize().to_pybytes() for a, b in zip(starts, ends, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(self.labels[ordered[starts]]), pa.array(messages, pa.binary())],
-                schema=PACKED_SCHEMA,
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unpacked:
-    """Rows enter a host from the messages of a keyed operator."""
-
-    schema: pa.Schema
-
-    def read(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """All rows of the messages, as one batch."""
-        return (_unpacked(batch.column(PAYLOAD), self.schema),)
-
-
-def _unpacked(messages: Iterable[Any], schema: pa.Schema) -> pa.RecordBatch:
-    parts = [pa.ipc.read_record_batch(pa.py_buffer(_bytes(message)), schema) for message in messages]
-    return pa.concat_batches(parts) if len(parts) != 1 else parts[0]
-
-
-def _bytes(message: Any) -> Any:
-    return message.as_buffer() if isinstance(message, pa.Scalar) else message
+STATE = "keys"
+"""Spark's name of the state variable."""
 
 
 class StateError(RuntimeError):
@@ -151,6 +61,11 @@ class KeyedProgram:
     state: str
     """Columns of the state, as declared."""
     state_width: int
+    buckets: int
+    arrives_at: int
+    """Port of the rows for this operator; others ride along."""
+    leaves_by: int
+    """Port of its results."""
     shipment: Shipment
     """The function of each alternate."""
 
@@ -161,7 +76,7 @@ class KeyedProgram:
         which = self.alternates.index(wanted) if wanted in self.alternates else self.default
         function = self.shipment.unpack()[which]
         states = self._restored(stored)
-        rows = _unpacked(messages, self.arriving)
+        rows = unpack(messages, self.arriving)
         began = time.perf_counter()
         try:
             out, spent, counts = self._each_key(function, rows, states)
@@ -173,17 +88,18 @@ class KeyedProgram:
         m2 = float(np.sum(counts * (per_record - spent.sum() / counts.sum()) ** 2))
         tally = measures.tally(self.operator, self.alternates[which])
         tally.add(rows.num_rows, out.num_rows, rows.nbytes, out.nbytes, busy_s, m2)
-        state = pickle.dumps((self.state, states), protocol=5) if states else None
+        state = pickle.dumps((self.buckets, self.state, states), protocol=5) if states else None
         return (out.serialize().to_pybytes() if out.num_rows else None), state
 
     def _restored(self, stored: bytes | None) -> dict[tuple[Any, ...], tuple[Any, ...]]:
         if stored is None:
             return {}
-        columns, states = pickle.loads(stored)
-        if columns != self.state:
+        buckets, columns, states = pickle.loads(stored)
+        if (buckets, columns) != (self.buckets, self.state):
             raise StateError(
-                f"the checkpoint has state '{columns}' for operator '{self.operator}', which now declares "
-                f"'{self.state}'; start it with a new checkpoint, or declare the old columns"
+                f"the checkpoint of operator '{self.operator}' has state '{columns}' in {buckets} buckets, its "
+                f"declaration now gives '{self.state}' in {self.buckets}; declare state and parallelism as "
+                "before, or start with a new checkpoint"
             )
         return dict(states)
 
@@ -272,21 +188,34 @@ def joined(results: list[Any], takes: Takes, schema: pa.Schema, latest: pa.Array
     return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=schema)
 
 
-def stateful_function(program: KeyedProgram, accumulator: Any) -> Callable[..., Iterator[pd.DataFrame]]:
-    """The function for `applyInPandasWithState`, which sees one bucket at a time."""
+class KeyedProcessor(StatefulProcessor):
+    """A keyed program for `transformWithState`, which sees the messages of one label at a time."""
 
-    def fold(key: tuple[int], frames: Iterable[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
-        messages = [message for frame in frames for message in frame[PAYLOAD]]
-        if not messages:
+    def __init__(self, program: KeyedProgram, accumulator: Any) -> None:
+        self._program, self._accumulator = program, accumulator
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Ask Spark for the state."""
+        self._state = handle.getValueState(STATE, f"{STATE} binary")
+
+    def handleInputRows(self, key: Any, rows: Iterable[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802
+        """Fold what is for this operator, pass on the rest."""
+        program, mine = self._program, []
+        for row in rows:
+            if row[PORT] == program.arrives_at:
+                mine.append(row[PAYLOAD])
+            else:
+                yield row
+        if not mine:
             return
-        stored = state.get[0] if state.exists else None
-        out, new = program.fold(messages, stored, accumulator)
+        stored = self._state.get()
+        out, new = program.fold(mine, None if stored is None else bytes(stored[0]), self._accumulator)
         if new is not None:
-            state.update((new,))
-        elif state.exists:
-            state.remove()
+            self._state.update((new,))
+        elif stored is not None:
+            self._state.clear()
         if out is not None:
-            yield pd.DataFrame({BUCKET: [int(key[0])], PAYLOAD: [out]})
+            yield Row(**{LABEL: key[0], PORT: program.leaves_by, PAYLOAD: out})
 
-    fold.__name__ = program.operator
-    return fold
+    def close(self) -> None:
+        """Nothing to close."""

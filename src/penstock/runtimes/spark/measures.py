@@ -151,6 +151,7 @@ class TaskMeasures:
         self._started_s, self._cpu_s = time.time(), time.process_time()
         task = TaskContext.get()
         self.task_id = task.taskAttemptId() if task else -1
+        self.partition = task.partitionId() if task else 0
         self._about = _about(task)
 
     def tally(self, operator: str, alternate: str) -> Tally:

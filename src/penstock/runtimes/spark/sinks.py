@@ -50,11 +50,6 @@ class Tagged:
         return cls(bits=bits, groups=groups, columns=tuple(distinct), layout=layout)
 
     @property
-    def targets(self) -> frozenset[str]:
-        """The sinks."""
-        return frozenset(self.bits)
-
-    @property
     def schema(self) -> StructType:
         """What Spark sees."""
         return _wide(self.columns)

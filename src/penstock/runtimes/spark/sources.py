@@ -19,7 +19,6 @@ from penstock.runtimes.spark.forms import SOURCE_TIME, columns_of
 from penstock.runtimes.spark.shipping import Shipment
 
 
-
 def read_source(spark: SparkSession, operator: Operator, *, checkpoint: str) -> DataFrame:
     """The records of a source, with `source_time` as a column."""
     connector = operator.connector
