@@ -28,7 +28,7 @@ from penstock.control import Settings as LoopSettings
 from penstock.dataflow import Dataflow
 from penstock.runtimes.spark.autopilot import Autopilot
 from penstock.runtimes.spark.cluster import LoopbackCluster
-from penstock.runtimes.spark.launch import launch
+from penstock.runtimes.spark.launch import have_executors, launch
 from penstock.runtimes.spark.runtime import RuntimeOptions, SparkRuntime
 from penstock.runtimes.spark.session import create_session
 from penstock.telemetry import MachineClass
@@ -124,7 +124,6 @@ def _session(dataflow: Dataflow, request: RunRequest, stack: ExitStack) -> tuple
         conf = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.driver.memory": "768m"}
         if not 1 <= request.executors <= limit:
             raise InputError(f"--executors {request.executors} does not fit a cluster of {limit}")
-        conf["spark.executor.instances"] = str(request.executors)
     else:
         master = request.master or DEFAULT_MASTER
     kafka = any(o.connector is not None and o.connector.kind == "kafka" for o in dataflow.operators)
@@ -133,6 +132,8 @@ def _session(dataflow: Dataflow, request: RunRequest, stack: ExitStack) -> tuple
     )
     stack.callback(spark.stop)
     spark.sparkContext.setLogLevel("ERROR")
+    if request.cluster is not None:
+        have_executors(spark, request.executors)
     return spark, limit
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from penstock.dataflow.connectors import expected_load
 from penstock.runtimes.spark.assembly import OutputMode
 from penstock.runtimes.spark.compile import CompiledDataflow, compile_dataflow
 from penstock.runtimes.spark.internals.controls import get_controls, seeded
+from penstock.runtimes.spark.internals.errors import SparkInternalsError
+from penstock.runtimes.spark.internals.executors import Executors
 from penstock.runtimes.spark.internals.pacing import Pacing, stop_cleanly
 from penstock.runtimes.spark.internals.repartition import repartition_state
 from penstock.runtimes.spark.internals.task_controls import ControlDocument
@@ -58,6 +61,26 @@ def launch(
     )
     runtime.adopt_controls(values)
     return runtime
+
+
+def have_executors(spark: SparkSession, count: int, *, timeout_s: float = 60.0) -> None:
+    """Return when the application has just `count` executors; in local mode at once.
+
+    A standalone cluster gives an application all it has at the start, whatever `spark.executor.instances` says.
+    """
+    executors = Executors(spark)
+    if executors.unavailable:
+        return
+    executors.request_total(count)
+    deadline_s = time.monotonic() + timeout_s
+    while time.monotonic() < deadline_s:
+        there = [e.id for e in executors.list()]
+        if len(there) == count:
+            return
+        if len(there) > count:
+            executors.kill(there[count:])
+        time.sleep(0.2)
+    raise SparkInternalsError("executors", f"{count} executors did not come within {timeout_s:g} s")
 
 
 def _restarted(

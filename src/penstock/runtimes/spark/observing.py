@@ -19,6 +19,7 @@ from penstock.runtimes.spark.operators import OperatorTotals
 from penstock.runtimes.spark.progress import BatchProgress, batches_since
 from penstock.runtimes.spark.sourcing import SourceReader
 from penstock.runtimes.spark.steering import Place, Steering
+from penstock.runtimes.spark.traffic import traffic_between
 from penstock.runtimes.spark.windows import Lateness, SinkWindow, estimated_lateness, statistic_s
 from penstock.telemetry import (
     Batches,
@@ -30,6 +31,7 @@ from penstock.telemetry import (
     Sketch,
     Snapshot,
     Sources,
+    Tasks,
     Traffic,
 )
 
@@ -78,7 +80,8 @@ class Observer:
         """Time that executors were there, added up over all of them."""
         self.batches = 0
         self.records_in = 0
-        self._placed: dict[tuple[OperatorId, int], str] = {}
+        self._untold: str | None = None
+        """Why nobody can tell the traffic between partitions."""
         self.last_tasks: TaskTable | None = None
 
     @property
@@ -92,11 +95,12 @@ class Observer:
         batches, records = self._new_batches(now_s, warnings)
         interval_s = max(now_s - self._looked_s, 1e-3)
         nodes = self._nodes(now_s, interval_s)
-        sources = self._source_table(batches, now_s, interval_s)
         self._note_lateness(batches, records)
         tasks = self._totals.tasks(
             records, self._places(warnings), nodes, interval_s, self.gauges.steering.moving
         )
+        # Before the sources and sinks: what they keep is learnt from what passed the streams.
+        streams = self._totals.streams(records, self._shuffled(batches, warnings))
         snapshot = Snapshot(
             time_s=now_s,
             interval_s=interval_s,
@@ -105,11 +109,11 @@ class Observer:
             operators=self._totals.operators(tasks),
             alternates=self._totals.alternates(),
             tasks=tasks,
-            streams=self._totals.streams(records, self._shuffled(batches, warnings)),
-            sources=sources,
+            streams=streams,
+            sources=self._source_table(batches, now_s, interval_s),
             sinks=self._sink_table(),
             constraints=self._constraints(now_s),
-            traffic=self._traffic(batches, tasks, nodes, interval_s, warnings),
+            traffic=self._traffic(batches, tasks, warnings),
             classes=(self._machine,),
             batches=self._batch_table(batches),
             cost=self.executor_seconds / 3600 * self._machine.price_per_hour,
@@ -289,15 +293,22 @@ class Observer:
         remote = float(table.shuffle_read_remote_bytes.sum())
         return remote + float(table.shuffle_read_local_bytes.sum()), remote
 
-    def _traffic(
-        self,
-        batches: tuple[BatchProgress, ...],
-        tasks: object,
-        nodes: Nodes,
-        interval_s: float,
-        warnings: list[str],
-    ) -> Traffic:
-        return Traffic.blank(0)
+    def _traffic(self, batches: tuple[BatchProgress, ...], tasks: Tasks, warnings: list[str]) -> Traffic:
+        """Who sent how much to whom in the newest batch, where Spark can still tell."""
+        shuffles = self.gauges.shuffles
+        if shuffles is None or not batches or not self._state_operators or self._untold is not None:
+            return Traffic.blank(0)
+        try:
+            found = shuffles.last_batch(self.gauges.query())
+        except SparkInternalsError as problem:
+            # It will be so in every cycle: said once.
+            self._untold = str(problem)
+            warnings.append(self._untold)
+            return Traffic.blank(0)
+        if found is None or found[0] != batches[-1].batch_id:
+            return Traffic.blank(0)
+        operators = [self._state_operators[number] for number in sorted(self._state_operators)]
+        return traffic_between(self._flow, operators, found[1], tasks, batches[-1].duration_s)
 
 
 def sinks_after(flow: Dataflow, operator: OperatorId) -> tuple[OperatorId, ...]:
