@@ -1,5 +1,7 @@
 """Random proposals about one small dataflow, for properties of damping and arbitration."""
 
+from collections.abc import Mapping
+
 from hypothesis import strategies as st
 
 from penstock.dataflow import (
@@ -58,9 +60,11 @@ def the_dataflow(remedies: tuple[str, ...] = CHEAPEST_FIRST) -> Dataflow:
     )
 
 
-def the_snapshot(remedies: tuple[str, ...] = CHEAPEST_FIRST, time_s: float = 100.0) -> Snapshot:
+def the_snapshot(
+    remedies: tuple[str, ...] = CHEAPEST_FIRST, time_s: float = 100.0, keep: Mapping[str, float] = KEEP
+) -> Snapshot:
     return a_snapshot(
-        the_dataflow(remedies), time_s=time_s, parallelism=3, nodes=NODES, keep=KEEP, alternate={"a": "good"}
+        the_dataflow(remedies), time_s=time_s, parallelism=3, nodes=NODES, keep=keep, alternate={"a": "good"}
     )
 
 
@@ -138,4 +142,5 @@ def some_proposals(draw) -> tuple[Proposal, ...]:
     )
 
 
+keeps_now = st.sampled_from([KEEP, {}])
 remedy_orders = st.permutations(CHEAPEST_FIRST).map(tuple)

@@ -1,5 +1,6 @@
 """Who yields to whom: tables for each rule, properties against an oracle written separately, pair by pair."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from penstock.control.arbitration import Arbitration, ArbitrationMemory, arbitrate, settle
 from penstock.control.plan import Plan, Planned, Withheld
 from penstock.dataflow import OperatorId
+from penstock.dataflow.model import CHEAPEST_FIRST
 from penstock.policies.proposal import (
     Acquire,
     Action,
@@ -24,7 +26,7 @@ from penstock.policies.proposal import (
     Shed,
     Switch,
 )
-from tests.control.strategies import KEEP, remedy_orders, some_proposals, the_snapshot
+from tests.control.strategies import KEEP, keeps_now, remedy_orders, some_proposals, the_snapshot
 
 LATE = Reason(code="late")
 FOR_FAST = Reason(code="late", facts={"constraint": "fast"})
@@ -69,10 +71,12 @@ def switch(operator: str, target: str, reason: Reason = LATE) -> Switch:
     return Switch(reason=reason, operator=OperatorId(operator), current=current, target=target)
 
 
-def plan_of(*proposals: tuple[str, Action] | Proposal, remedies=None, memory=NEW, time_s=100.0) -> Plan:
-    snapshot = the_snapshot(time_s=time_s) if remedies is None else the_snapshot(remedies)
+def plan_of(*proposals: tuple[str, Action] | Proposal, remedies=CHEAPEST_FIRST, keep=None) -> Plan:
+    """The plan in a world that sheds only if the proposals are about that."""
     given_ = [p if isinstance(p, Proposal) else Proposal(policy=p[0], actions=(p[1],)) for p in proposals]
-    return arbitrate(given_, snapshot, memory, USUAL)[0]
+    sheds = any(isinstance(a, Shed) for p in given_ for a in p.actions)
+    snapshot = the_snapshot(remedies, keep=(KEEP if sheds else {}) if keep is None else keep)
+    return arbitrate(given_, snapshot, NEW, USUAL)[0]
 
 
 def result(plan: Plan) -> tuple[list[Action], list[tuple[str, str]]]:
@@ -269,16 +273,36 @@ def test_patience_ends_although_cheaper_remedies_keep_coming() -> None:
     assert trace == [False] * USUAL.patience + [True] * (9 - USUAL.patience)
 
 
-def keeps(action: Shed) -> float:
-    return KEEP.get(action.subject, 1.0)
+@pytest.mark.parametrize(
+    ("action", "waits"),
+    [
+        (scale("a", 2), True),
+        (scale("c", 2), True),  # downstream of a
+        (scale("b", 2), False),
+        (switch("a", "good"), True),
+        (scale(None, 2), True),
+        (scale("a", 6), False),
+        (move("a[0]", "n2"), False),
+        (Release(reason=LATE, node="n3"), False),  # may be a matter of money
+    ],
+)
+def test_nothing_is_cut_back_while_records_are_still_being_shed(action: Action, waits: bool) -> None:
+    plan = plan_of(("p", action), keep={"in->a": 0.7})
+    assert result(plan) == (([], [("still-shedding", "")]) if waits else ([action], []))
+    assert plan_of(("p", action), keep={}).withheld == ()
 
 
-def gives_back(action: Action) -> bool:
+def test_unless_the_user_calls_shedding_the_cheaper_remedy() -> None:
+    plan = plan_of(("p", scale("a", 2)), keep={"in->a": 0.7}, remedies=("shed", "move", "switch", "scale"))
+    assert result(plan) == ([scale("a", 2)], [])
+
+
+def gives_back(action: Action, keep: Mapping[str, float]) -> bool:
     match action:
         case Scale():
             return action.target < action.current
         case Shed():
-            return action.keep > keeps(action)
+            return action.keep > keep.get(action.subject, 1.0)
         case Switch():
             return action.target == "good"
     return isinstance(action, Release)
@@ -293,7 +317,7 @@ def touches(action: Action) -> set[str]:
     return set()
 
 
-def contradict(a: Action, b: Action) -> bool:
+def contradict(a: Action, b: Action, keep: Mapping[str, float]) -> bool:
     """The rules of docs/concepts.md, pair by pair."""
     if (a.kind, a.subject) == (b.kind, b.subject):
         return True
@@ -308,52 +332,53 @@ def contradict(a: Action, b: Action) -> bool:
             return True
         if isinstance(one, Acquire) and isinstance(other, Release):
             return True  # all nodes are of one class here
+        relieves, returns = not gives_back(one, keep), gives_back(other, keep)
         shrinks_nodes = isinstance(other, Release) or (isinstance(other, Scale) and other.operator is None)
-        if isinstance(one, Shed) and not gives_back(one) and shrinks_nodes and gives_back(other):
+        if isinstance(one, Shed) and relieves and shrinks_nodes and returns:
             return True
         if (
             touches(one) & touches(other)
-            and gives_back(other)
-            and (not isinstance(other, Shed) if not gives_back(one) else one.kind != other.kind)
+            and returns
+            and (not isinstance(other, Shed) if relieves else one.kind != other.kind)
         ):
             return True
     return False
 
 
-@given(some_proposals(), remedy_orders)
+@given(some_proposals(), remedy_orders, keeps_now)
 @settings(max_examples=400, deadline=None)
-def test_a_plan_never_contradicts_itself(proposals, remedies) -> None:
-    plan, _ = arbitrate(proposals, the_snapshot(remedies), NEW, USUAL)
+def test_a_plan_never_contradicts_itself(proposals, remedies, keep) -> None:
+    plan, _ = arbitrate(proposals, the_snapshot(remedies, keep=keep), NEW, USUAL)
     for one, other in combinations([p.action for p in plan.actions], 2):
-        assert not contradict(one, other), (one, other)
+        assert not contradict(one, other, keep), (one, other)
 
 
-@given(some_proposals(), remedy_orders)
+@given(some_proposals(), remedy_orders, keeps_now)
 @settings(max_examples=300, deadline=None)
-def test_every_action_is_planned_or_withheld_with_a_reason(proposals, remedies) -> None:
-    plan, _ = arbitrate(proposals, the_snapshot(remedies), NEW, USUAL)
+def test_every_action_is_planned_or_withheld_with_a_reason(proposals, remedies, keep) -> None:
+    plan, _ = arbitrate(proposals, the_snapshot(remedies, keep=keep), NEW, USUAL)
     proposed = sorted(repr((p.policy, a)) for p in proposals for a in p.actions)
     answered = [repr((x.policy, x.action)) for x in (*plan.actions, *plan.withheld)]
     assert sorted(answered) == proposed
     assert all(w.reason.code for w in plan.withheld)
 
 
-@given(some_proposals(), remedy_orders)
+@given(some_proposals(), remedy_orders, keeps_now)
 @settings(max_examples=300, deadline=None)
-def test_a_withheld_action_has_a_cause_in_the_plan(proposals, remedies) -> None:
+def test_a_withheld_action_has_a_cause_in_the_plan(proposals, remedies, keep) -> None:
     """Nothing is withheld as contradicting unless it does contradict something that is planned."""
-    plan, _ = arbitrate(proposals, the_snapshot(remedies), NEW, USUAL)
+    plan, _ = arbitrate(proposals, the_snapshot(remedies, keep=keep), NEW, USUAL)
     for withheld in plan.withheld:
         if withheld.reason.code in ("contradicts", "already-planned"):
-            assert any(contradict(withheld.action, p.action) for p in plan.actions)
+            assert any(contradict(withheld.action, p.action, keep) for p in plan.actions)
 
 
-@given(some_proposals(), st.randoms(use_true_random=False))
+@given(some_proposals(), keeps_now, st.randoms(use_true_random=False))
 @settings(max_examples=300, deadline=None)
-def test_the_order_within_a_proposal_does_not_matter(proposals, chance) -> None:
+def test_the_order_within_a_proposal_does_not_matter(proposals, keep, chance) -> None:
     mixed = [replace(p, actions=tuple(sorted(p.actions, key=lambda _: chance.random()))) for p in proposals]
-    first, _ = arbitrate(proposals, the_snapshot(), NEW, USUAL)
-    second, _ = arbitrate(mixed, the_snapshot(), NEW, USUAL)
+    first, _ = arbitrate(proposals, the_snapshot(keep=keep), NEW, USUAL)
+    second, _ = arbitrate(mixed, the_snapshot(keep=keep), NEW, USUAL)
     assert [effect_of(p) for p in first.actions] == [effect_of(p) for p in second.actions]
 
 
@@ -361,10 +386,10 @@ def effect_of(planned: Planned) -> tuple[str, Action]:
     return planned.policy, replace(planned.action, reason=LATE, expects=None)
 
 
-@given(some_proposals(), remedy_orders)
+@given(some_proposals(), remedy_orders, keeps_now)
 @settings(max_examples=300, deadline=None)
-def test_a_plan_proposed_again_is_the_same_plan(proposals, remedies) -> None:
-    snapshot = the_snapshot(remedies)
+def test_a_plan_proposed_again_is_the_same_plan(proposals, remedies, keep) -> None:
+    snapshot = the_snapshot(remedies, keep=keep)
     plan, _ = arbitrate(proposals, snapshot, NEW, USUAL)
     again = [
         replace(p, actions=tuple(planned.action for planned in plan.actions if planned.policy == p.policy))

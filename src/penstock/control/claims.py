@@ -11,6 +11,10 @@ The rules, each with the name that a withheld action carries as `rule`:
 - `task-would-go`: no task is moved that the same plan removes.
 - `one-way-to-size-nodes`: nodes of one class come or go, and by number or by class, never both.
 
+`undo-dearest-first` also holds over time: while records on their way to an operator are still being shed, its tasks,
+its alternate and the number of nodes are not cut back (`still-shedding`), unless the user ranks shedding as cheaper:
+what is left of the load would look like too much capacity, and the two remedies would chase each other.
+
 Shedding is the exception to `relief-first`: keep shares of several streams are set together, and shedding less is
 what the other remedies are for.
 """
@@ -22,7 +26,8 @@ from typing import Literal
 
 from penstock.control.direction import Direction, Reach, overlap, touched
 from penstock.control.plan import Planned
-from penstock.policies.proposal import Acquire, Action, Move, Reason, Release, Scale, Shed
+from penstock.control.yielding import ranks
+from penstock.policies.proposal import Acquire, Action, Move, Reason, Release, Scale, Shed, Switch
 from penstock.telemetry import Snapshot
 
 Rule = Literal[
@@ -50,6 +55,7 @@ class Claims:
         self._classes: dict[str, Planned] = {}
         """Machine class to the first acquisition or release of it."""
         self._node_count: Planned | None = None
+        self._shed_now = _shed_now(snapshot, reach)
         self._sheds_more: Planned | None = None
 
     def add(self, action: Action, policy: str, way: Direction) -> None:
@@ -86,7 +92,9 @@ class Claims:
         other = self._node_conflict(action)
         if other is not None:
             return other
-        return self._operator_conflict(action, way) if way == "returns" else None
+        if way != "returns":
+            return None
+        return self._operator_conflict(action) or self._still_shedding(action)
 
     def _node_conflict(self, action: Action) -> Reason | None:
         if isinstance(action, Release) and action.node in self._receiving:
@@ -106,7 +114,20 @@ class Claims:
             return _because(next(iter(self._classes.values())), "one-way-to-size-nodes")
         return None
 
-    def _operator_conflict(self, action: Action, way: Direction) -> Reason | None:
+    def _still_shedding(self, action: Action) -> Reason | None:
+        if not self._shed_now or not isinstance(action, Scale | Switch):
+            return None
+        order = ranks(self._snapshot.dataflow.goals)
+        if order[action.remedy] > order["shed"]:
+            return None
+        operators = touched(action, self._reach)
+        fed = min(self._shed_now) if not operators else overlap(self._shed_now, operators)
+        if fed is None:
+            return None
+        subject, keep = self._shed_now[fed]
+        return Reason(code="still-shedding", facts={"subject": subject, "keep": keep})
+
+    def _operator_conflict(self, action: Action) -> Reason | None:
         operators = touched(action, self._reach)
         if isinstance(action, Scale) and action.operator is not None:
             moved = self._last_moved.get(action.operator)
@@ -125,6 +146,20 @@ class Claims:
             return action.machine
         nodes = self._snapshot.nodes
         return nodes.machines[nodes.row[action.node]]
+
+
+def _shed_now(snapshot: Snapshot, reach: Reach) -> dict[str, tuple[str, float]]:
+    """Operator to where records on their way to it are being shed now, and the share that is kept there."""
+    shed: dict[str, tuple[str, float]] = {}
+    rows = zip(snapshot.sources.operator, snapshot.sources.keep, strict=True)
+    places = [(id_, id_, keep) for row, keep in rows for id_ in [str(snapshot.dataflow.operators[row].id)]]
+    streams = zip(snapshot.dataflow.streams, snapshot.streams.keep, strict=True)
+    places += [(stream.id, str(stream.target), keep) for stream, keep in streams]
+    for subject, first, keep in places:
+        if keep < 1:
+            for operator in reach[first]:
+                shed.setdefault(operator, (subject, float(keep)))
+    return shed
 
 
 def _index(planned: Planned) -> int:

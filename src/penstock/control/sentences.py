@@ -43,6 +43,7 @@ SENTENCES: Mapping[str, tuple[str, ...]] = {
     "contradicts": ("it contradicts {with} of {policy} ({rule})",),
     "yields-to-cheaper": ("the cheaper {to} of {policy} goes first",),
     "settling": ("{of} of {policy} has another {left_s} to take effect",),
+    "still-shedding": ("only {keep} of the records at {subject} are kept, which comes first",),
     "cooling-down": ("it still rests for {left_s} after the last change",),
     "within-band": ("a change of {change} is too little to act on",),
     "shrink-delayed": ("a smaller size has only been enough for {waited_s} of {window_s}",),

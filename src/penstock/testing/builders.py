@@ -54,7 +54,8 @@ def a_dataflow(
 ) -> Dataflow:
     """A line of operators (default `events`, `work`, `results`): a source, work in between, a sink.
 
-    The operators in between have the given alternates and bounds, and one constraint, `on-time`, spans them all.
+    The operators in between have the given alternates and bounds; the ends cost nothing. One constraint, `on-time`,
+    spans the operators in between and the stream that leads to them.
 
     >>> [s.id for s in a_dataflow("in", "count", "out").streams]
     ['in->count', 'count->out']
@@ -69,7 +70,7 @@ def a_dataflow(
             Operator(
                 id=id_,
                 kind=kind,
-                alternates=tuple(alternates) if id_ in inner else ONE_WAY,
+                alternates=tuple(alternates) if id_ in inner else (Alternate(),),
                 parallelism=Parallelism(minimum=parallelism[0], maximum=parallelism[1]),
                 state=State(schema="count long", bytes_per_task=1e6) if kind == "keyed" else None,
                 key=("key",) if kind == "keyed" else (),
@@ -79,13 +80,14 @@ def a_dataflow(
             for id_, kind in zip(ids, kinds, strict=True)
         ),
         streams=tuple(Stream(source=a, target=b) for a, b in pairwise(ids)),
-        constraints=()
-        if bound_ms is None or not inner
-        else (
-            Constraint(name="on-time", sequence=OperatorSequence(operators=tuple(inner)), bound_ms=bound_ms),
-        ),
+        constraints=() if bound_ms is None or not inner else (_on_time(inner, bound_ms),),
         goals=Goals(remedies=remedies),
     )
+
+
+def _on_time(operators: Sequence[OperatorId], bound_ms: float) -> Constraint:
+    sequence = OperatorSequence(operators=tuple(operators), leading_stream=True)
+    return Constraint(name="on-time", sequence=sequence, bound_ms=bound_ms)
 
 
 def a_snapshot(
