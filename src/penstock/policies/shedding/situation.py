@@ -43,7 +43,7 @@ class Situation:
     available: Floats
     """Cores of reference speed that may be handed out, per node; infinite where nothing is known."""
     minimum: Floats
-    """Cores that each task needs for its minimum accuracy at the present rates."""
+    """Cores that each task needs for its minimum accuracy, or the least that is kept, at the present rates."""
     stretch: Floats
     """How many times longer than asked the backlogs of each operator's application take (`draining`)."""
     seen: Bools
@@ -81,7 +81,7 @@ class Situation:
         node[rows] = targets
         sheltered[targets] = True
         available = options.utilisation * available_cpu(snapshot)
-        minimum = restrictions.min_accuracy[operator]
+        minimum = np.maximum(restrictions.min_accuracy, options.least_keep)[operator]
         stretch = stretch_of(graph, operator, node, demand, minimum, available)
         return cls(
             snapshot=snapshot,
