@@ -18,7 +18,9 @@ Floats = NDArray[np.float64]
 UNTIL_S = 30.0
 
 
-def ciw_services(arrivals: list[Floats | None], services: list[Floats], routes: list[list[float]]) -> list[Floats]:
+def ciw_services(
+    arrivals: list[Floats | None], services: list[Floats], routes: list[list[float]]
+) -> list[Floats]:
     """Start and end of every service at each single server, as ciw has them: rows sorted by start."""
 
     def sequential(values: Floats) -> object:
@@ -63,7 +65,9 @@ def padded(services: Floats) -> Floats:
 def test_tandem() -> None:
     builder = flow("tandem")
     at = builder.source("source", replay(load=constant(300.0)))
-    at.map("a", cost_s=0.002).map("b", cost_s=0.0025, cost_cv=2.0).sink("c", discard(), cost_s=0.003, cost_cv=0.5)
+    at.map("a", cost_s=0.002).map("b", cost_s=0.0025, cost_cv=2.0).sink(
+        "c", discard(), cost_s=0.003, cost_cv=0.5
+    )
     runtime = SimulatedRuntime(builder.build(), cluster(), seed=8)
     created, mine = ours(runtime, ["a", "b", "c"])
     routes = [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
@@ -96,4 +100,6 @@ def test_diamond() -> None:
     waits = snapshot.streams.latency_s.mean
     b_starts = theirs[0][: len(of_b), 0]
     expected = (b_starts - left[: len(b_starts)]).mean()
-    np.testing.assert_allclose(waits[snapshot.dataflow.streams.index(snapshot.dataflow.upstream("b")[0])], expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        waits[snapshot.dataflow.streams.index(snapshot.dataflow.upstream("b")[0])], expected, rtol=1e-6
+    )

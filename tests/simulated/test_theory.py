@@ -69,7 +69,9 @@ def test_tandem_of_three_queues() -> None:
     at = builder.source("source", replay(load=constant(500.0)))
     at = at.map("a", cost_s=0.001).map("b", cost_s=0.0015)
     at.sink("c", discard(), cost_s=0.0005)
-    runtime = SimulatedRuntime(builder.build(), cluster(), seed=3, options=SimulationOptions(queue_records=10**9))
+    runtime = SimulatedRuntime(
+        builder.build(), cluster(), seed=3, options=SimulationOptions(queue_records=10**9)
+    )
     runtime.advance(2000.0)
     snapshot = runtime.observe()
     costs = np.array([0.001, 0.0015, 0.0005])
@@ -98,7 +100,9 @@ def test_two_servers_that_share_one_core_are_a_processor_sharing_queue() -> None
     builder = flow("shared")
     source = builder.source("source", replay(load=constant(600.0)))
     source.sink("work", discard(), wiring="spread", parallelism=200, cost_s=0.001, cost_cv=2.0)
-    runtime = SimulatedRuntime(builder.build(), cluster(cores=1), seed=2, options=SimulationOptions(spread="random"))
+    runtime = SimulatedRuntime(
+        builder.build(), cluster(cores=1), seed=2, options=SimulationOptions(spread="random")
+    )
     runtime.advance(2000.0)
     snapshot = runtime.observe()
     assert snapshot.nodes.own_cpu[0] == pytest.approx(0.6, rel=0.02)

@@ -9,6 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
+from numpy.typing import NDArray
+
 from penstock.runtimes.simulated.engine import Engine
 from penstock.runtimes.simulated.fleet import Fleet
 from penstock.runtimes.simulated.layout import Layout
@@ -36,7 +39,8 @@ class Crew:
         self._travelling: set[int] = set()
         self.draining: set[int] = set()
         self._on_row: dict[int, set[int]] = {}
-        self._row: dict[int, int] = {}
+        self.rows = np.full(layout.slots, -1)
+        """Node row of every slot, -1 where there is no task."""
 
     def deploy(self, placement: Mapping[str, str] | None) -> None:
         """Put the first tasks on nodes: as given, or in turn."""
@@ -87,13 +91,19 @@ class Crew:
             or int(self._layout.slot_operator[slot]) in self._resting
         )
 
+    def moving_slots(self) -> NDArray[np.bool_]:
+        """The same for every slot."""
+        moving = np.isin(self._layout.slot_operator, list(self._resting))
+        moving[[*self._pausing, *self._travelling]] = True
+        return moving
+
     def on(self, row: int) -> frozenset[int]:
         """Slots on a node."""
         return frozenset(self._on_row.get(row, ()))
 
     def row(self, slot: int) -> int:
         """The node row of a task, or -1."""
-        return self._row.get(slot, -1)
+        return int(self.rows[slot])
 
     def state_bytes(self, operator: int) -> float:
         """Size of one task's state: the whole is what was declared for the first tasks."""
@@ -132,7 +142,7 @@ class Crew:
 
     def _put(self, slot: int, row: int) -> None:
         self._on_row.get(self.row(slot), set()).discard(slot)
-        self._row[slot] = row
+        self.rows[slot] = row
         if row >= 0:
             self._on_row.setdefault(row, set()).add(slot)
         self._engine.place(slot, row)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from penstock.runtimes.simulated.draws import owned_shares
 from penstock.runtimes.simulated.engine import Floats, Ints, Ledger, Measurement, moments
 from penstock.runtimes.simulated.flows import Flows, flows
-from penstock.runtimes.simulated.fluid_kernel import run_steps
+from penstock.runtimes.simulated.fluid_kernel import NOTHING, run_steps
 from penstock.runtimes.simulated.layout import Layout, salt, zipf_shares
 from penstock.runtimes.simulated.options import SimulationOptions
 from penstock.runtimes.simulated.tables import BROADCAST, FORWARD, KEY
@@ -151,11 +151,11 @@ class FluidEngine:
 
     def set_source_keep(self, operator: int, keep: float) -> None:
         """Let a source keep only a share of what it reads."""
-        self._flows.o_keep[operator] = keep
+        self._flows.o_keep[operator] = _sizable(keep)
 
     def set_stream_keep(self, stream: int, keep: float) -> None:
         """Let a stream carry only a share of the records."""
-        self._flows.s_keep[stream] = keep
+        self._flows.s_keep[stream] = _sizable(keep)
 
     def set_deadline(self, stream: int, deadline_s: float) -> None:
         """Set the longest wait in a stream's output batches."""
@@ -166,9 +166,9 @@ class FluidEngine:
         f, layout = self._flows, self._layout
         d = {}
         for name in _COUNTERS:
-            now = getattr(f, name)
-            d[name] = now - np.pad(self._seen[name], (0, len(now) - len(self._seen[name])))
-            self._seen[name] = now.copy()
+            d[name] = getattr(f, name).copy()
+            before, self._seen[name] = self._seen[name], d[name].copy()
+            d[name][: len(before)] -= before
         op = layout.slot_operator
         interval_s, self._measured_s = self._now_s - self._measured_s, self._now_s
         arrived, processed = d["t_arrived"], d["t_processed"]
@@ -341,6 +341,11 @@ class FluidEngine:
             rows.append((source[used], target[used], records[used], records[used] * f.s_record_bytes[s]))
         source, target, records, size = (np.concatenate(column) for column in zip(*rows, strict=True))
         return (source, target, records, size), ()
+
+
+def _sizable(keep: float) -> float:
+    """A share to keep, none where it is too small to compute with."""
+    return keep if keep >= NOTHING else 0.0
 
 
 def _by(group: Ints, column: Floats, count: int) -> Floats:

@@ -15,6 +15,9 @@ from penstock.runtimes.simulated.tables import BROADCAST, CARRY, ENTER, FORWARD,
 MOST_UTILISED = 0.98
 """Kingman's wait is infinite at full use; a queue that has stood there for a while is backlog, counted as such."""
 
+NOTHING = 1e-9
+"""Records in a step that are moved and counted like others, but too few to measure times on."""
+
 _PAUSED, _FREE = -1.0, -2.0
 
 
@@ -46,7 +49,7 @@ def _feed(f: Flows, now: float, step: float) -> None:
 
 
 @compiled
-def _batch(f: Flows, s: int, step: float) -> None:
+def _batch(f: Flows, s: int, now: float, step: float) -> None:
     """Set how many records a stream's messages have, and their mean wait for them to leave.
 
     A batch opens with a record and takes those of the next D seconds. With Poisson arrivals at rate λ on a channel
@@ -58,23 +61,23 @@ def _batch(f: Flows, s: int, step: float) -> None:
     each, deadline = f.s_rate[s] / step / pairs, f.s_deadline[s]
     f.s_each[s] = 1.0
     f.s_wait_s[s] = 0.0
-    if deadline > 0.0 and each > 0.0:
+    if deadline > 0.0 and f.s_rate[s] > NOTHING:
         more = each * deadline
         if 1.0 + more >= f.s_batch[s]:
             f.s_each[s] = f.s_batch[s]
-            f.s_wait_s[s] = (f.s_batch[s] - 1.0) / each / 2.0
+            f.s_wait_s[s] = min((f.s_batch[s] - 1.0) / each / 2.0, now)
         else:
             f.s_each[s] = 1.0 + more
             f.s_wait_s[s] = deadline * (1.0 + more / 2.0) / (1.0 + more)
 
 
 @compiled
-def _price(f: Flows, step: float, send_s: float, receive_s: float) -> None:
+def _price(f: Flows, now: float, step: float, send_s: float, receive_s: float) -> None:
     """Set what a record costs each operator, with its part of the messages received and sent (as in the last step)."""
     for o in range(len(f.o_base)):
         f.o_work[o] = f.o_cost[o]
     for s in range(len(f.s_source)):
-        _batch(f, s, step)
+        _batch(f, s, now, step)
         messages = f.s_rate[s] * f.s_remote[s] / f.s_each[s]
         a, b = f.s_source[s], f.s_target[s]
         if f.o_done[a] > 0.0:
@@ -249,7 +252,7 @@ def _add(sums: Floats, row: int, weight: float, mean: float, square: float) -> N
 
 
 @compiled
-def _process(f: Flows, t: int, o: int, step: float) -> float:
+def _process(f: Flows, t: int, o: int, now: float, step: float) -> float:
     """Let one task process what it can; the mean age of what leaves it. `t_ready` holds how much that is."""
     n, keep = f.t_node[t], f.o_keep[o]
     arrived = f.t_inflow[t]
@@ -268,7 +271,8 @@ def _process(f: Flows, t: int, o: int, step: float) -> float:
     f.t_dropped[t] += read - done
     f.t_shed[t] += read - done
     f.t_emitted[t] += done * f.o_selectivity[o]
-    if done <= 0.0:
+    f.o_done[o] += done
+    if done <= NOTHING:
         return 0.0
     cpu = done * f.o_work[o] / f.n_speed[n]
     busy = min(cpu / f.n_level[n], step)
@@ -285,13 +289,13 @@ def _process(f: Flows, t: int, o: int, step: float) -> float:
         kingman = used / (1.0 - used) * service * c2 / 2.0
         f.t_chance[t] += (kingman - f.t_chance[t]) * (1.0 - math.exp(-step / relaxation))
     # Those who wait are those who came during the wait of the one who goes in now (Little's law).
-    wait = f.t_queue[t] / max(arrived, read) * step + f.t_chance[t]
+    # None of them can have waited for longer than there has been time.
+    wait = min(f.t_queue[t] / max(arrived, read) * step + f.t_chance[t], now)
     latency = service
     if f.o_windowed[o] and 0.0 < f.o_selectivity[o] < 1.0:
         # A write follows every 1/selectivity reads: half of that passes from a read to the next write.
-        latency += (1.0 / f.o_selectivity[o] - 1.0) / 2.0 * step / done
+        latency = min(latency + (1.0 / f.o_selectivity[o] - 1.0) / 2.0 * step / done, now)
     _add(f.t_latency, t, done, latency, latency * latency)
-    f.o_done[o] += done
     f.o_busy[o] += busy
     f.o_latency[o] += done * latency
     f.o_wait[o] += done * wait
@@ -331,7 +335,7 @@ def _pass_on(f: Flows, s: int, step: float, aged: float) -> None:
 
 
 @compiled
-def _flow(f: Flows, step: float) -> None:
+def _flow(f: Flows, now: float, step: float) -> None:
     """Let everything move, operator by operator along the streams."""
     f.o_ca2_sum[:] = 0.0
     f.o_inflow[:] = 0.0
@@ -348,12 +352,12 @@ def _flow(f: Flows, step: float) -> None:
         for t in range(f.o_base[o], f.o_base[o] + f.o_most[o]):
             if f.t_node[t] < 0:
                 continue
-            age = _process(f, t, o, step)
+            age = _process(f, t, o, now + step, step)
             done = f.t_ready[t]
             if done <= 0.0:
                 continue
             aged += done * age
-            if f.o_sink[o] >= 0:
+            if f.o_sink[o] >= 0 and done > NOTHING:
                 _add(f.k_sums, f.o_sink[o], done, age, age * age)
                 f.k_bins[f.o_sink[o], sketch_bin(age)] += done
             for j in range(f.out_first[o], f.out_first[o + 1]):
@@ -379,7 +383,7 @@ def _account(f: Flows) -> None:
     """Add up the latencies of streams, and of sequences, of which each step gives one value."""
     for s in range(len(f.s_source)):
         b, sent = f.s_target[s], f.s_rate[s]
-        if sent > 0.0 and f.o_done[b] > 0.0:
+        if sent > NOTHING and f.o_done[b] > NOTHING:
             fixed = f.s_wait_s[s] + f.s_link_s[s]
             square = fixed * fixed + 2.0 * fixed * f.o_wait[b] + f.o_wait2[b]
             _add(f.s_latency, s, sent, fixed + f.o_wait[b], square)
@@ -403,7 +407,7 @@ def _account(f: Flows) -> None:
         value += (entering / enter_weight if enter_weight > 0.0 else 0.0) + (
             leaving / leave_weight if leave_weight > 0.0 else 0.0
         )
-        if f.o_done[f.c_last[c]] > 0.0:
+        if f.o_done[f.c_last[c]] > NOTHING:
             f.c_bins[c, sketch_bin(value)] += f.o_done[f.c_last[c]]
 
 
@@ -411,12 +415,13 @@ def _account(f: Flows) -> None:
 def run_steps(f: Flows, first: int, steps: int, step: float, send_s: float, receive_s: float) -> int:
     """Take `steps` steps, or fewer when a watched task has emptied; how many it took."""
     for k in range(steps):
-        _price(f, step, send_s, receive_s)
-        _feed(f, (first + k) * step, step)
+        now = (first + k) * step
+        _price(f, now, step, send_s, receive_s)
+        _feed(f, now, step)
         _share_cores(f, step)
         _wish(f)
         _hold_back(f, step)
-        _flow(f, step)
+        _flow(f, now, step)
         _account(f)
         for t in range(len(f.t_watched)):
             if f.t_watched[t] and f.t_queue[t] + f.t_inflow[t] <= 0.0:

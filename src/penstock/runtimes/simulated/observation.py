@@ -76,10 +76,8 @@ class Observer:
         """The facts of the interval that ends now."""
         layout = self._layout
         self._count += 1
-        rows = np.array([crew.row(s) for s in range(layout.slots)], np.int64)
-        present = np.flatnonzero(rows >= 0)
-        shown = {row: i for i, (row, _) in enumerate(fleet.live())}
-        tasks = _tasks(layout, crew, measured, present, rows, shown, interval_s)
+        present = np.flatnonzero(crew.rows >= 0)
+        tasks = _tasks(layout, crew, fleet, measured, present, interval_s)
         position = np.full(layout.slots, -1)
         position[present] = np.arange(len(present))
         source, target, records, size = measured.traffic
@@ -266,17 +264,18 @@ def _alternates(layout: Layout, measured: Measurement) -> Alternates:
 def _tasks(
     layout: Layout,
     crew: Crew,
+    fleet: Fleet,
     measured: Measurement,
     present: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    shown: dict[int, int],
     interval_s: float,
 ) -> Tasks:
+    shown = np.full(len(fleet.rows), -1)
+    shown[[row for row, _ in fleet.live()]] = np.arange(len(fleet.live()))
     state = np.array([crew.state_bytes(o) for o in range(len(layout.base))])
     return Tasks(
         operator=layout.slot_operator[present],
         index=layout.slot_index[present],
-        node=np.array([shown.get(r, -1) for r in rows[present].tolist()], np.int64),
+        node=shown[crew.rows[present]],
         arrived=measured.arrived[present],
         processed=measured.processed[present],
         emitted=measured.emitted[present],
@@ -290,6 +289,6 @@ def _tasks(
         interarrival_s=measured.interarrival_s.take(present),
         latency_s=measured.latency_s.take(present),
         state_bytes=state[layout.slot_operator[present]],
-        moving=np.array([crew.moving(s) for s in present.tolist()], np.bool_),
+        moving=crew.moving_slots()[present],
         known=np.ones(len(present), np.bool_),
     )
