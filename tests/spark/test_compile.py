@@ -1,5 +1,6 @@
 """Dataflows on real Spark: every record counted."""
 
+import pickle
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,13 @@ def parity(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.append_column("parity", pc.bit_wise_and(batch.column("key"), 1))
 
 
+def stored_state(spark: SparkSession, checkpoint: Path, operator: int) -> str:
+    """The columns of a keyed operator's state, as its buckets in the checkpoint tell."""
+    reader = spark.read.format("statestore").option("operatorId", operator).option("stateVarName", "keys")
+    (columns,) = {pickle.loads(row.value["keys"])[1] for row in reader.load(str(checkpoint)).collect()}
+    return columns
+
+
 def test_keyed_sums_are_exact_and_a_second_keyed_operator_follows(local_spark, source, tmp_path):
     builder, stream = source
     sums, updates = Collected(), Collected()
@@ -196,6 +204,11 @@ def test_keyed_sums_are_exact_and_a_second_keyed_operator_follows(local_spark, s
         "again": KEYS * FILES,
     }
     assert compiled.hosts == ("in=>sinks", "sums", "level 1=>sinks", "again", "level 2=>sinks")
+    # Spark counts stateful operators from the sinks back.
+    assert [stored_state(local_spark, tmp_path / "checkpoint", i) for i in range(2)] == [
+        "n long",
+        "n long, total long",
+    ]
     latest = {row["key"]: stamp_us(row) for row in sums.rows}
     for key in range(KEYS):
         newest = max(n for n in range(0, TOTAL, 2) if n % KEYS == key)
