@@ -82,6 +82,8 @@ def _capability(name: str, check: Callable[[SparkSession], str | None], spark: S
             return Capability(name=words, unavailable=check(spark))
     except SparkInternalsError as error:
         return Capability(name=words, unavailable=error.reason)
+    except Exception as error:  # a probe must not stop what it was asked for
+        return Capability(name=words, unavailable=f"{type(error).__name__}: {error}")
 
 
 def _lacks(spark: SparkSession, class_name: str, *members: str) -> str | None:

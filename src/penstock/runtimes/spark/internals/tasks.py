@@ -161,7 +161,9 @@ class TaskMetrics:
             batch = _BATCH.search(about.get()) if about.isDefined() else None
             if batch:
                 stages = self._stages.setdefault((batch[1], int(batch[2])), [])
-                stages += [(self._next_job, int(text)) for text in job.stageIds().mkString(",").split(",")]
+                # A job over no partitions has no stages.
+                ids = filter(None, job.stageIds().mkString(",").split(","))
+                stages += [(self._next_job, int(text)) for text in ids]
                 while len(self._stages) > KEPT_BATCHES:
                     self._stages.popitem(last=False)
             self._next_job += 1
