@@ -16,7 +16,7 @@ KEYS = 30
 SOURCE_PARTITIONS = 3
 
 
-def wait_for(look: Callable[[], T], *, timeout_s: float = 60.0, what: str = "it") -> T:
+def wait_for(look: Callable[[], T | None], *, timeout_s: float = 120.0, what: str = "it") -> T:
     """Return the first truthy answer of *look*."""
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:

@@ -34,7 +34,7 @@ from penstock.runtimes.spark.internals.task_controls import (
     current_controls,
 )
 
-from .streams import collected, finished_batch, next_batch, numbers
+from .streams import collected, finished_batch, next_batch, numbers, wait_for
 
 SEEN = "place string, batch long, version long, x long"
 
@@ -176,14 +176,26 @@ def test_a_change_while_idle_holds_in_the_very_next_batch(local_spark: SparkSess
     rows: list[Any] = []
     query = collected(map_and_reduce(numbers(local_spark)), tmp_path, rows, every_ms=3000)
     finished_batch(query)
-    last = next_batch(query)
-    document = set_controls(query, {"x": 5, "y": "z"})
+
+    def idle_after() -> int | None:
+        progress = query.lastProgress
+        return None if query.status["isTriggerActive"] or progress is None else progress["batchId"]
+
+    def changed_while_idle() -> tuple[int, ControlDocument] | None:
+        """Change once; only a change with no batch begun before, during or after it counts."""
+        before = idle_after()
+        if before is None:
+            return None
+        document = set_controls(query, {"x": before + 1, "y": "z"})
+        return (before, document) if idle_after() == before else None
+
+    last, document = wait_for(changed_while_idle, what="an idle moment")
     assert document.effective_batch == last + 1
     assert get_controls(query) == document
     assert get_control(query, "y") == "z"
     finished_batch(query, last + 1)
-    assert {row["x"] for batch, row in rows if batch == last} == {0}
-    assert {row["x"] for batch, row in rows if batch == last + 1} == {5}
+    assert last + 1 not in {row["x"] for batch, row in rows if batch <= last}
+    assert {row["x"] for batch, row in rows if batch == last + 1} == {last + 1}
 
 
 def test_a_seeded_query_has_its_values_in_its_first_batch(local_spark: SparkSession, tmp_path: Path) -> None:

@@ -158,7 +158,11 @@ class LoopbackCluster:
             if self._supervisor.stdin:
                 self._supervisor.stdin.close()
             self._supervisor.terminate()
-            self._supervisor.wait(STOP_TIMEOUT_S)
+            try:
+                self._supervisor.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._supervisor.kill()  # the kernel then ends its children
+                self._supervisor.wait()
             self._supervisor = None
         stop_cluster(self.run_dir)
         self._state = None
