@@ -203,6 +203,31 @@ def test_many_like_actions_are_told_as_one() -> None:
     assert text.count("decided") == 1
 
 
+def test_of_many_adjustments_the_first_and_the_last_are_told() -> None:
+    lines = [[Shed(reason=Reason(code="overload"), operator=EVENTS, keep=k)] for k in (0.9, 0.7, 0.5, 0.3)]
+    clock_, journal = FakeClock(), MemoryJournal()
+    runtime = RecordingRuntime(clock_, lambda t, d: a_snapshot(FLOW, time_s=t, keep=dict(d.keep)))
+    loop = Loop(runtime, [PolicyRun(policy=ScriptedPolicy(lines))], clock=clock_, journal=journal)
+    loop.run(for_s=20)
+    assert loop.run_id is not None
+    told = [line.text for line in explain(journal, loop.run_id).episodes[0].lines]
+    assert told == [
+        "keep 90 % of the records at events: overload",
+        "adjusted 3 times more, at last: keep 30 % of the records at events: overload",
+    ]
+
+
+def test_tuning_of_batches_alone_is_quiet() -> None:
+    lines = [[Pace(reason=Reason(code="room"), deadline_s=d)] for d in (0.1, 0.2)]
+    clock_, journal = FakeClock(), MemoryJournal()
+    runtime = RecordingRuntime(clock_, lambda t, d: a_snapshot(FLOW, time_s=t))
+    loop = Loop(runtime, [PolicyRun(policy=ScriptedPolicy(lines))], clock=clock_, journal=journal)
+    loop.run(for_s=15)
+    assert loop.run_id is not None
+    (episode,) = explain(journal, loop.run_id).episodes
+    assert episode.title == "all well; load 500/s; on-time 50 ms of 100 ms; batching tuned 2 times"
+
+
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [

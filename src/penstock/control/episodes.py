@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
@@ -20,6 +20,8 @@ QUIET_CYCLES = 2
 TOGETHER = 3
 """More like actions than this in one cycle are told as one."""
 
+ADJUSTED = ("shed", "pace")
+"""Actions that set a share or a time anew in every cycle; only the first and the last of a row are told."""
 _CONSEQUENCE: Mapping[Stage, str] = {
     "observe": "the last safe controls stayed",
     "decide": "its memory stayed as it was, the other policies went on",
@@ -74,7 +76,9 @@ def episodes(cycles: Sequence[Cycle]) -> Iterator[Episode]:
 
 def _eventful(cycle: Cycle) -> bool:
     told = any(e.verdict != "worked" or e.metric not in SETTINGS for e in cycle.effects)
-    return bool(cycle.plan.actions or cycle.faults or cycle.plan.notices or told) or _late(cycle)
+    # Deadlines of batches are tuned all the time; that alone is no event.
+    acted = any(p.action.kind != "pace" for p in cycle.plan.actions)
+    return bool(acted or cycle.faults or cycle.plan.notices or told) or _late(cycle)
 
 
 def _late(cycle: Cycle) -> bool:
@@ -96,6 +100,8 @@ def _calm(cycles: Sequence[Cycle]) -> Episode:
             if known:
                 bound = quantity("_s", constraint.bound_s)
                 parts.append(f"{constraint.name} {_span('_s', known)} of {bound}")
+    tuned = sum(len(c.plan.actions) for c in cycles)
+    parts += [f"batching tuned {_times(tuned)}"] if tuned else []
     return Episode(
         from_s=cycles[0].time_s,
         to_s=cycles[-1].time_s,
@@ -114,11 +120,12 @@ def _episode(cycles: Sequence[Cycle], before: Brief | None) -> Episode:
     lines: list[Line] = []
     late_since: dict[str, tuple[float, float]] = {}
     held_back: Counter[tuple[str, str, str]] = Counter()
+    adjusted: dict[tuple[str, str, str, str], list[Line]] = {}
     said: set[tuple[str, str]] = set()
     for cycle in cycles:
         lines += _seen(cycle, before, late_since)
         lines += _faults(cycle, said)
-        lines += _decided(cycle)
+        lines += _decided(cycle, adjusted)
         for withheld in cycle.plan.withheld:
             key = (deed(withheld.action), withheld.policy, withheld.reason.code)
             held_back[key] += 1
@@ -132,13 +139,17 @@ def _episode(cycles: Sequence[Cycle], before: Brief | None) -> Episode:
                 text = f"{notice.goal}: {sentence(notice.reason)}{helps}"
                 lines.append(Line(time_s=cycle.time_s, topic="unreached", text=text))
         before = cycle.brief or before
+    for more in adjusted.values():
+        if len(more) > 1:
+            told = f"adjusted {_times(len(more) - 1)} more, at last: {more[-1].text}"
+            lines.append(replace(more[-1], text=told))
     return Episode(
         from_s=cycles[0].time_s,
         to_s=cycles[-1].time_s,
         cycles=len(cycles),
         title=_title(cycles),
         quiet=False,
-        lines=tuple(lines),
+        lines=tuple(sorted(lines, key=lambda line: line.time_s)),
     )
 
 
@@ -182,20 +193,27 @@ def _faults(cycle: Cycle, said: set[tuple[str, str]]) -> Iterator[Line]:
             yield Line(time_s=cycle.time_s, topic="fault", text=text, policy=fault.policy)
 
 
-def _decided(cycle: Cycle) -> Iterator[Line]:
+def _decided(cycle: Cycle, adjusted: dict[tuple[str, str, str, str], list[Line]]) -> Iterator[Line]:
+    """What the plan does. Further adjustments of a keep share or a deadline for the same reason go to `adjusted`."""
     alike: dict[tuple[str, str, str], list[Planned]] = {}
     for planned in cycle.plan.actions:
         alike.setdefault((planned.policy, planned.action.kind, planned.action.reason.code), []).append(
             planned
         )
     would = "would " if cycle.dry_run else ""
-    for (policy, kind, _), group in alike.items():
+    for (policy, kind, code), group in alike.items():
         told = group if len(group) <= TOGETHER else group[:1]
         for planned in told:
             text = f"{would}{deed(planned.action)}: {sentence(planned.action.reason)}"
             if len(group) > TOGETHER:
                 text = f"{len(group)} times {kind}, such as {text}"
-            yield Line(time_s=cycle.time_s, topic="decided", text=text, policy=policy)
+            line = Line(time_s=cycle.time_s, topic="decided", text=text, policy=policy)
+            if kind in ADJUSTED:
+                same = adjusted.setdefault((policy, kind, code, planned.action.subject), [])
+                same.append(line)
+                if len(same) > 1:
+                    continue
+            yield line
             expects = planned.action.expects
             if expects is not None and expects.metric not in SETTINGS:
                 yield Line(time_s=cycle.time_s, topic="expected", text=promise(expects), policy=policy)
@@ -229,3 +247,7 @@ def _title(cycles: Sequence[Cycle]) -> str:
     if not parts and any(c.plan.notices for c in cycles):
         parts.append("a goal out of reach")
     return "; ".join(dict.fromkeys(parts)) or "earlier decisions took effect"
+
+
+def _times(n: int) -> str:
+    return "once" if n == 1 else f"{n} times"

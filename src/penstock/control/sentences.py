@@ -82,7 +82,7 @@ def sentence(reason: Reason) -> str:
 def quantity(name: str, value: Fact) -> str:
     """A fact with its unit, which the end of its name tells.
 
-    >>> quantity("rate_rps", 1234.0), quantity("latency_s", 0.0213), quantity("keep", 0.4)
+    >>> quantity("rate_rps", 1234.5), quantity("latency_s", 0.0213), quantity("keep", 0.4)
     ('1,230/s', '21.3 ms', '40 %')
     """
     if value is None:
