@@ -96,7 +96,7 @@ plans = st.lists(st.tuples(st.floats(0.01, 1.0), st.lists(actions, max_size=4)),
 
 
 @pytest.mark.parametrize("fidelity", FIDELITIES)
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(
     plans=plans,
     seed=st.integers(0, 2**32),

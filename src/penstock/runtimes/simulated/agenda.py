@@ -6,7 +6,8 @@ An event can be moved or withdrawn in place, so there are no stale entries.
 from __future__ import annotations
 
 from penstock.runtimes.simulated.compiled import compiled
-from penstock.runtimes.simulated.tables import World, agenda, events
+from penstock.runtimes.simulated.records import World
+from penstock.runtimes.simulated.tables import agenda, events
 
 # At the same instant: who finishes makes room before others arrive.
 FINISH, DELIVERY, DEADLINE, ARRIVAL = range(4)

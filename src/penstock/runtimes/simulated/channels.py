@@ -9,9 +9,9 @@ from __future__ import annotations
 from penstock.runtimes.simulated.agenda import DEADLINE, DELIVERY, free_event, new_event, schedule, withdraw
 from penstock.runtimes.simulated.compiled import compiled
 from penstock.runtimes.simulated.draws import bucket, mix
+from penstock.runtimes.simulated.records import World
 from penstock.runtimes.simulated.tables import (
     KEY,
-    World,
     channels,
     events,
     link_bandwidth,

@@ -17,9 +17,18 @@ _HERE = Path(__file__).parent
 _SOURCES = (
     *(
         _HERE / f"{name}.py"
-        for name in ("agenda", "channels", "compiled", "draws", "flows", "fluid_kernel", "kernel")
+        for name in (
+            "agenda",
+            "channels",
+            "compiled",
+            "draws",
+            "flows",
+            "fluid_kernel",
+            "fluid_limits",
+            "kernel",
+        )
     ),
-    *(_HERE / f"{name}.py" for name in ("processors", "tables")),
+    *(_HERE / f"{name}.py" for name in ("processors", "records", "tables")),
     Path(sketch.__file__),  # its constants are compiled in
 )
 _STAMP = hashlib.sha256(b"".join(p.read_bytes() for p in _SOURCES if p.exists())).hexdigest()

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from penstock.runtimes.simulated import channels as ch
 from penstock.runtimes.simulated import tables as tb
 from penstock.runtimes.simulated.agenda import DELIVERY, FINISH, new_event
-from penstock.runtimes.simulated.engine import Floats, Ledger, Measurement, moments
+from penstock.runtimes.simulated.engine import Floats, Ledger, Measurement, moments, taken
 from penstock.runtimes.simulated.genesis import tables
 from penstock.runtimes.simulated.kernel import IDLE, SHORT, TRACED, advance
 from penstock.runtimes.simulated.layout import Layout
 from penstock.runtimes.simulated.options import SimulationOptions
 from penstock.runtimes.simulated.processors import disturb
-from penstock.telemetry import MachineClass, Moments
+from penstock.runtimes.simulated.records import chained, enlarged
+from penstock.telemetry import MachineClass
 
 Subscriber = Callable[[NDArray[np.void]], None]
 """Given rows of `tables.TRACE`, oldest first, every row once."""
@@ -79,7 +80,7 @@ class DiscreteEngine:
             before = len(t["nodes"])
             if before:
                 until[:before, :before] = t["link_until"]
-            t["nodes"], t["serving"] = tb.enlarged(t["nodes"], count), tb.enlarged(t["serving"], count)
+            t["nodes"], t["serving"] = enlarged(t["nodes"], count), enlarged(t["serving"], count)
             t["link_until"], t.w["node_rows"], t.w["places"] = until, count, t["serving"].shape[1]
         t["link_latency"], t["link_bandwidth"] = latency_s, bandwidth_bps
         row = t["nodes"][node]
@@ -104,6 +105,8 @@ class DiscreteEngine:
         if node < 0:
             # Should it start again, its first record is no arrival after a long gap, nor ends an old window.
             tasks["last_arrival"][slot] = -1.0
+            for name in ("open_n", "open_1", "open_2"):
+                tasks[name][slot] = 0.0
         here = int(np.count_nonzero(tasks["node"] == node)) if node >= 0 else 0
         serving = self._t["serving"]
         if here > serving.shape[1]:
@@ -200,9 +203,9 @@ class DiscreteEngine:
             busy_s=task["busy_s"],
             cpu_s=task["cpu_s"],
             queued=tasks["queued"].astype(np.float64),
-            service_s=_taken(t["tasks"], "service"),
-            interarrival_s=_taken(t["tasks"], "gap"),
-            latency_s=_taken(t["tasks"], "latency"),
+            service_s=taken(t["tasks"], "service"),
+            interarrival_s=taken(t["tasks"], "gap"),
+            latency_s=taken(t["tasks"], "latency"),
             node_cpu_s=node["cpu_s"],
             node_busy_s=node["busy_task_s"],
             node_bytes_in=node["bytes_in"],
@@ -212,9 +215,9 @@ class DiscreteEngine:
             sent=stream["sent"],
             stream_bytes=stream["bytes"],
             remote_bytes=stream["remote_bytes"],
-            stream_latency_s=_taken(t["streams"], "latency"),
-            batch_wait_s=_taken(t["streams"], "wait"),
-            work_s=_taken(t["alternates"], "work"),
+            stream_latency_s=taken(t["streams"], "latency"),
+            batch_wait_s=taken(t["streams"], "wait"),
+            work_s=taken(t["alternates"], "work"),
             alternate_in=self._since("alternate.in", t["alternates"]["records_in"]),
             alternate_out=self._since("alternate.out", t["alternates"]["records_out"]),
             sink_latency_s=sink,
@@ -312,20 +315,12 @@ class DiscreteEngine:
         """Twice the records or events there were."""
         t, name = self._t, f"{what}s"
         used = len(t[name])
-        t[name] = tb.chained(tb.enlarged(t[name], 2 * used), used, int(t.w[f"free_{what}"]))
+        t[name] = chained(enlarged(t[name], 2 * used), used, int(t.w[f"free_{what}"]))
         t.w[f"free_{what}"] = used
         t.w[f"free_{name}"] += used
         beside = "clocks" if what == "record" else "agenda"
-        t[beside] = tb.enlarged(t[beside], 2 * used)
+        t[beside] = enlarged(t[beside], 2 * used)
 
 
 def _by(group: NDArray[np.int64], column: NDArray[Any], count: int) -> Floats:
     return np.bincount(group, column, count).astype(np.float64)
-
-
-def _taken(rows: NDArray[np.void], name: str) -> Moments:
-    """The moments of an interval's sums, which start again from zero."""
-    taken = moments(rows[f"{name}_n"], rows[f"{name}_1"], rows[f"{name}_2"])
-    for suffix in ("n", "1", "2"):
-        rows[f"{name}_{suffix}"] = 0.0
-    return taken

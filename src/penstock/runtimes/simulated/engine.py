@@ -174,3 +174,12 @@ def moments(count: Floats, total: Floats, squares: Floats) -> Moments:
     safe = np.where(count > 0, count, 1.0)
     mean = total / safe
     return Moments(count.copy(), mean, np.clip(squares - mean * total, 0.0, None))
+
+
+def taken(rows: NDArray[np.void], name: str) -> Moments:
+    """The moments of an interval's sums in a table, which start again from zero."""
+    columns = [rows[f"{name}_{suffix}"] for suffix in ("n", "1", "2")]
+    found = moments(*columns)
+    for column in columns:
+        column[:] = 0.0
+    return found

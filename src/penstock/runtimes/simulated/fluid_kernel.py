@@ -7,423 +7,307 @@ from __future__ import annotations
 import math
 
 from penstock.runtimes.simulated.compiled import compiled
-from penstock.runtimes.simulated.flows import Floats, Flows
+from penstock.runtimes.simulated.flows import (
+    alternates,
+    coming,
+    constraint_bins,
+    feeds,
+    in_sequence,
+    last,
+    leaving,
+    load_rates,
+    load_times,
+    nodes,
+    operators,
+    order,
+    outs,
+    role,
+    sink_bins,
+    sink_sums,
+    streams,
+    tasks,
+)
+from penstock.runtimes.simulated.fluid_limits import (
+    ask,
+    copies,
+    cross,
+    hold_back,
+    network,
+    part_of,
+    receiver,
+    share_cores,
+    wish,
+)
 from penstock.runtimes.simulated.kernel import sketch_bin
-from penstock.runtimes.simulated.processors import LEAST_SHARE
-from penstock.runtimes.simulated.tables import BROADCAST, CARRY, ENTER, FORWARD, KEY, LEAVE, SPREAD
+from penstock.runtimes.simulated.records import World
+from penstock.runtimes.simulated.tables import BROADCAST, CARRY, ENTER, FORWARD, LEAVE
 
 MOST_UTILISED = 0.98
 """Kingman's wait is infinite at full use; a queue that has stood there for a while is backlog, counted as such."""
-
 NOTHING = 1e-9
 """Records in a step that are moved and counted like others, but too few to measure times on."""
 
-_PAUSED, _FREE = -1.0, -2.0
-
 
 @compiled
-def _feed(f: Flows, now: float, step: float) -> None:
+def _feed(w: World, now: float, step: float) -> None:
     """Bring what the loads produce in this step."""
-    for i in range(len(f.f_operator)):
+    for i in range(w.feed_rows):
+        feed = feeds(w, i)
         t, until, amount = now, now + step, 0.0
         while t < until:
-            p = f.f_position[i]
-            last = p + 1 == f.f_count[i]
-            end = f.f_cycle[i] + (f.f_period[i] if last else f.load_times[f.f_first[i] + p + 1])
+            final = feed.position + 1 == feed.count
+            end = feed.cycle + (feed.period if final else load_times(w, feed.first + feed.position + 1).value)
             stop = min(end, until)
-            amount += max(stop - t, 0.0) * f.load_rates[f.f_first[i] + p]
+            amount += max(stop - t, 0.0) * load_rates(w, feed.first + feed.position).value
             t = max(t, stop)
             if end <= until:
-                if last:
-                    f.f_position[i] = 0
-                    f.f_cycle[i] += f.f_period[i]
-                else:
-                    f.f_position[i] = p + 1
-        o = f.f_operator[i]
-        base, count = f.o_base[o], f.o_tasks[o]
-        if f.f_index[i] >= 0:
-            f.t_inflow[base + f.f_index[i]] += amount
+                feed.position = 0 if final else feed.position + 1
+                feed.cycle += feed.period if final else 0.0
+        operator = operators(w, feed.operator)
+        if feed.index >= 0:
+            tasks(w, operator.base + feed.index).inflow += amount
         else:
-            for t0 in range(base, base + count):
-                f.t_inflow[t0] += amount / count
+            for slot in range(operator.base, operator.base + operator.tasks):
+                tasks(w, slot).inflow += amount / operator.tasks
 
 
 @compiled
-def _batch(f: Flows, s: int, now: float, step: float) -> None:
+def _batch(w: World, s: int, now: float, step: float) -> None:
     """Set how many records a stream's messages have, and their mean wait for them to leave.
 
     A batch opens with a record and takes those of the next D seconds. With Poisson arrivals at rate λ on a channel
     that makes 1 + λD, of which the first waits D and the others D/2 on average; one that fills before, at n
     records, stays open for (n-1)/λ.
     """
-    a, b = f.s_source[s], f.s_target[s]
-    pairs = f.o_tasks[a] * (1.0 if f.s_wiring[s] == FORWARD else float(f.o_tasks[b]))
-    each, deadline = f.s_rate[s] / step / pairs, f.s_deadline[s]
-    f.s_each[s] = 1.0
-    f.s_wait_s[s] = 0.0
-    if deadline > 0.0 and f.s_rate[s] > NOTHING:
+    stream = streams(w, s)
+    pairs = operators(w, stream.source).tasks * (
+        1.0 if stream.wiring == FORWARD else float(operators(w, stream.target).tasks)
+    )
+    each, deadline = stream.last_rate / step / pairs, stream.deadline
+    stream.each = 1.0
+    stream.wait_s = 0.0
+    if deadline > 0.0 and stream.last_rate > NOTHING:
         more = each * deadline
-        if 1.0 + more >= f.s_batch[s]:
-            f.s_each[s] = f.s_batch[s]
-            f.s_wait_s[s] = min((f.s_batch[s] - 1.0) / each / 2.0, now)
+        if 1.0 + more >= stream.batch:
+            stream.each = stream.batch
+            stream.wait_s = min((stream.batch - 1.0) / each / 2.0, now)
         else:
-            f.s_each[s] = 1.0 + more
-            f.s_wait_s[s] = deadline * (1.0 + more / 2.0) / (1.0 + more)
+            stream.each = 1.0 + more
+            stream.wait_s = deadline * (1.0 + more / 2.0) / (1.0 + more)
 
 
 @compiled
-def _price(f: Flows, now: float, step: float, send_s: float, receive_s: float) -> None:
+def _price(w: World, now: float, step: float) -> None:
     """Set what a record costs each operator, with its part of the messages received and sent (as in the last step)."""
-    for o in range(len(f.o_base)):
-        f.o_work[o] = f.o_cost[o]
-    for s in range(len(f.s_source)):
-        _batch(f, s, now, step)
-        messages = f.s_rate[s] * f.s_remote[s] / f.s_each[s]
-        a, b = f.s_source[s], f.s_target[s]
-        if f.o_done[a] > 0.0:
-            f.o_work[a] += send_s * messages / f.o_done[a]
-        if f.o_inflow[b] > 0.0:
-            f.o_work[b] += receive_s * messages / f.o_inflow[b]
+    for o in range(w.operator_rows):
+        operators(w, o).work = operators(w, o).cost
+    for s in range(w.stream_rows):
+        stream = streams(w, s)
+        _batch(w, s, now, step)
+        messages = stream.last_rate * stream.remote / stream.each
+        source, target = operators(w, stream.source), operators(w, stream.target)
+        if source.done > 0.0:
+            source.work += w.send_s * messages / source.done
+        if target.inflow > 0.0:
+            target.work += w.receive_s * messages / target.inflow
 
 
 @compiled
-def _share_cores(f: Flows, step: float) -> None:
-    """Give every task its part of its node: what it needs, or, where that is too much, the same for all."""
-    need = f.t_capacity
-    for n in range(len(f.n_cores)):
-        here = f.by_node[f.node_first[n] : f.node_first[n + 1]]
-        cores, speed = max(f.n_cores[n] - f.n_foreign[n], f.n_cores[n] * LEAST_SHARE), f.n_speed[n]
-        total, running = 0.0, 0
-        for t in here:
-            o = f.t_operator[t]
-            f.t_ready[t] = (f.t_queue[t] + (f.t_inflow[t] if f.o_source[o] else f.t_before[t])) * f.o_keep[o]
-            if f.t_paused[t]:
-                need[t] = _PAUSED
-            elif f.o_work[o] == 0.0:
-                need[t] = _FREE
-            else:
-                need[t] = min(1.0, f.t_ready[t] * f.o_work[o] / speed / step)
-                total += need[t]
-                running += 1
-        level = 1.0
-        if total > cores:
-            # The level at which all of the node is used when who needs less keeps what it needs.
-            level = cores / running
-            while True:
-                modest, many = 0.0, 0
-                for t in here:
-                    if 0.0 <= need[t] <= level:
-                        modest += need[t]
-                        many += 1
-                higher = (cores - modest) / (running - many) if many < running else level
-                if higher <= level:
-                    break
-                level = higher
-        f.n_level[n] = min(level, 1.0)
-        spare = (cores - total) / running if total < cores and running else 0.0
-        for t in here:
-            if need[t] == _PAUSED:
-                f.t_capacity[t] = 0.0
-            elif need[t] == _FREE:
-                f.t_capacity[t] = math.inf
-            else:
-                core = min(need[t] + spare, f.n_level[n])
-                f.t_capacity[t] = core * speed * step / f.o_work[f.t_operator[t]]
-            f.t_ready[t] = min(f.t_ready[t], f.t_capacity[t])
-
-
-@compiled
-def _receiver(f: Flows, s: int, t: int) -> int:
-    """Whom a task sends to on a forward stream."""
-    b = f.s_target[s]
-    return int(f.o_base[b] + (t - f.o_base[f.s_source[s]]) % f.o_tasks[b])
-
-
-@compiled
-def _copies(f: Flows, s: int) -> float:
-    """How many tasks get each record of a stream."""
-    return float(f.o_tasks[f.s_target[s]]) if f.s_wiring[s] == BROADCAST else 1.0
-
-
-@compiled
-def _deal(f: Flows, s: int, amount: float, into: Floats) -> None:
-    """Add what all of a stream carries to its receivers."""
-    b = f.s_target[s]
-    base, count = f.o_base[b], f.o_tasks[b]
-    if f.s_wiring[s] == KEY:
-        for t in range(base, base + count):
-            into[t] += amount * f.t_share[t]
-    else:
-        part = amount if f.s_wiring[s] == BROADCAST else amount / count
-        for t in range(base, base + count):
-            into[t] += part
-
-
-@compiled
-def _cross(f: Flows, s: int, sending: Floats, factor: float, out: Floats, into: Floats) -> float:
-    """Add the bytes of a stream that cross between nodes; the sum of them. `sending` times `factor` is records."""
-    a, b = f.s_source[s], f.s_target[s]
-    size, remote = factor * _copies(f, s) * f.s_record_bytes[s], 0.0
-    forward, total = f.s_wiring[s] == FORWARD, 0.0
-    f.n_local[:] = 0.0
-    for t in range(f.o_base[a], f.o_base[a] + f.o_most[a]):
-        n = f.t_node[t]
-        if n < 0:
-            continue
-        amount = sending[t] * size
-        if forward:
-            m = f.t_node[_receiver(f, s, t)]
-            if m != n:
-                out[n] += amount
-                into[m] += amount
-                remote += amount
-        else:
-            f.n_local[n] += amount
-            total += amount
-    if not forward:
-        for n in range(len(f.n_cores)):
-            leaving = f.n_local[n] * (1.0 - f.on_node[b, n])
-            out[n] += leaving
-            remote += leaving
-            into[n] += f.on_node[b, n] * (total - f.n_local[n])
-    return remote
-
-
-@compiled
-def _wish(f: Flows) -> None:
-    """Add up what every task would be sent, and what every node would send and receive."""
-    f.t_wanted[:] = 0.0
-    f.n_out[:] = 0.0
-    f.n_in[:] = 0.0
-    for s in range(len(f.s_source)):
-        a = f.s_source[s]
-        factor, total = f.o_selectivity[a] * f.s_keep[s], 0.0
-        for t in range(f.o_base[a], f.o_base[a] + f.o_most[a]):
-            if f.t_node[t] >= 0:
-                if f.s_wiring[s] == FORWARD:
-                    f.t_wanted[_receiver(f, s, t)] += f.t_ready[t] * factor
-                else:
-                    total += f.t_ready[t] * factor
-        if f.s_wiring[s] != FORWARD:
-            _deal(f, s, total, f.t_wanted)
-        _cross(f, s, f.t_ready, factor, f.n_out, f.n_in)
-
-
-@compiled
-def _hold_back(f: Flows, step: float) -> None:
-    """Lower what tasks will process to what their receivers' queues and the network take, from the sinks back."""
-    for n in range(len(f.n_cores)):
-        most = f.n_bandwidth[n] * step
-        f.n_out[n] = min(1.0, most / f.n_out[n]) if f.n_out[n] > 0.0 else 1.0
-        f.n_in[n] = min(1.0, most / f.n_in[n]) if f.n_in[n] > 0.0 else 1.0
-    for at in range(len(f.order) - 1, -1, -1):
-        o = f.order[at]
-        least = 1.0
-        for t in range(f.o_base[o], f.o_base[o] + f.o_most[o]):
-            n = f.t_node[t]
-            if n < 0:
-                continue
-            passing = 1.0
-            for j in range(f.out_first[o], f.out_first[o + 1]):
-                s = f.outs[j]
-                if f.s_wiring[s] == FORWARD:
-                    to = _receiver(f, s, t)
-                    passing = min(passing, f.t_accept[to])
-                    if f.t_node[to] != n:
-                        passing = min(passing, min(f.n_out[n], f.n_in[f.t_node[to]]))
-                else:
-                    passing = min(passing, f.o_accept[f.s_target[s]])
-                    if f.on_node[f.s_target[s], n] < 1.0:
-                        passing = min(passing, f.n_out[n])
-            room = max(f.t_limit[t] - f.t_queue[t], 0.0) + f.t_ready[t] * passing
-            f.t_accept[t] = min(1.0, room / f.t_wanted[t]) if f.t_wanted[t] > room else 1.0
-            if passing < 1.0:
-                f.t_capacity[t] = f.t_ready[t] * passing
-            if t - f.o_base[o] < f.o_tasks[o]:
-                least = min(least, min(f.t_accept[t], f.n_in[n]))
-        f.o_accept[o] = least
-
-
-@compiled
-def _add(sums: Floats, row: int, weight: float, mean: float, square: float) -> None:
-    sums[row, 0] += weight
-    sums[row, 1] += weight * mean
-    sums[row, 2] += weight * square
-
-
-@compiled
-def _process(f: Flows, t: int, o: int, now: float, step: float) -> float:
-    """Let one task process what it can; the mean age of what leaves it. `t_ready` holds how much that is."""
-    n, keep = f.t_node[t], f.o_keep[o]
-    arrived = f.t_inflow[t]
-    there = f.t_queue[t] + arrived
+def _process(w: World, t: int, now: float, step: float) -> float:
+    """Let one task process what it can, and set `ready` to how much that was; the mean age of what leaves it."""
+    task = tasks(w, t)
+    operator, node = operators(w, task.operator), nodes(w, task.node)
+    arrived, keep = task.inflow, operator.keep
+    there = task.queue + arrived
     if arrived > 0.0:
-        f.t_age[t] = f.t_age_sum[t] / arrived
-    read = there if there * keep <= f.t_capacity[t] else f.t_capacity[t] / keep
+        task.age = task.age_sum / arrived
+    read = there if there * keep <= task.capacity else task.capacity / keep
     done = read * keep
-    f.t_queue[t] = there - read
-    f.t_before[t] = arrived
-    f.t_inflow[t] = 0.0
-    f.t_age_sum[t] = 0.0
-    f.t_ready[t] = done
-    f.t_arrived[t] += arrived
-    f.t_processed[t] += done
-    f.t_dropped[t] += read - done
-    f.t_shed[t] += read - done
-    f.t_emitted[t] += done * f.o_selectivity[o]
-    f.o_done[o] += done
+    task.queue = there - read
+    task.before = arrived
+    task.inflow = 0.0
+    task.age_sum = 0.0
+    task.ready = done
+    task.done = done
+    task.arrived += arrived
+    task.processed += done
+    task.dropped += read - done
+    task.shed += read - done
+    task.emitted += done * operator.selectivity
+    operator.done += done
     if done <= NOTHING:
         return 0.0
-    cpu = done * f.o_work[o] / f.n_speed[n]
-    busy = min(cpu / f.n_level[n], step)
-    f.t_cpu_s[t] += cpu
-    f.t_busy_s[t] += busy
-    f.n_cpu_s[n] += cpu
-    f.n_busy_s[n] += busy
-    used, service = min(busy / step, MOST_UTILISED), f.o_work[o] / f.n_speed[n] / f.n_level[n]
+    cpu = done * operator.work / node.speed
+    busy = min(cpu / node.level, step)
+    task.cpu_s += cpu
+    task.busy_s += busy
+    node.cpu_s += cpu
+    node.busy_s += busy
+    used, service = min(busy / step, MOST_UTILISED), operator.work / node.speed / node.level
     # Chance in arrivals and services makes a queue of Kingman's (1961) mean, to which it comes with the relaxation
     # time of a queue in heavy traffic (M/M/1: S/(1-√ρ)², about 4S/(1-ρ)²).
-    c2 = f.o_ca2[o] + f.o_cs2[o]
+    c2 = operator.ca2 + operator.cs2
     if c2 > 0.0 and service > 0.0:
         relaxation = 2.0 * c2 * service / (1.0 - used) ** 2
         kingman = used / (1.0 - used) * service * c2 / 2.0
-        f.t_chance[t] += (kingman - f.t_chance[t]) * (1.0 - math.exp(-step / relaxation))
-    # Those who wait are those who came during the wait of the one who goes in now (Little's law).
-    # None of them can have waited for longer than there has been time.
-    wait = min(f.t_queue[t] / max(arrived, read) * step + f.t_chance[t], now)
+        task.chance += (kingman - task.chance) * (1.0 - math.exp(-step / relaxation))
+    # Those who wait are those who came during the wait of the one who goes in now (Little's law); none of them can
+    # have waited for longer than there has been time.
+    wait = min(task.queue / max(arrived, read) * step + task.chance, now)
     latency = service
-    if f.o_windowed[o] and 0.0 < f.o_selectivity[o] < 1.0:
+    if operator.windowed and 0.0 < operator.selectivity < 1.0:
         # A write follows every 1/selectivity reads: half of that passes from a read to the next write.
-        latency = min(latency + (1.0 / f.o_selectivity[o] - 1.0) / 2.0 * step / done, now)
-    _add(f.t_latency, t, done, latency, latency * latency)
-    f.o_busy[o] += busy
-    f.o_latency[o] += done * latency
-    f.o_wait[o] += done * wait
-    f.o_wait2[o] += done * wait * wait
-    return float(f.t_age[t] + wait + latency)
+        latency = min(latency + (1.0 / operator.selectivity - 1.0) / 2.0 * step / done, now)
+    task.latency_n += done
+    task.latency_1 += done * latency
+    task.latency_2 += done * latency * latency
+    operator.busy += busy
+    operator.latency += done * latency
+    operator.wait += done * wait
+    operator.wait2 += done * wait * wait
+    return float(task.age + wait + latency)
 
 
 @compiled
-def _pass_on(f: Flows, s: int, step: float, aged: float) -> None:
+def _pass_on(w: World, s: int, step: float, aged: float) -> None:
     """Put what a stream's source has done in this step onto the stream; `aged` is its mean age."""
-    a, b = f.s_source[s], f.s_target[s]
-    out = f.o_done[a] * f.o_selectivity[a]
-    kept = out * f.s_keep[s]
-    sent = kept * _copies(f, s)
-    remote = _cross(f, s, f.t_ready, f.o_selectivity[a] * f.s_keep[s], f.n_bytes_out, f.n_bytes_in)
-    size = sent * f.s_record_bytes[s]
-    f.s_offered[s] += out
-    f.s_shed[s] += out - kept
-    f.s_sent[s] += sent
-    f.s_bytes[s] += size
-    f.s_remote_bytes[s] += remote
-    f.s_rate[s] = sent
-    f.s_remote[s] = remote / size if size > 0.0 else 0.0
-    if out > 0.0 and f.s_keep[s] < 1.0:
-        for t in range(f.o_base[a], f.o_base[a] + f.o_most[a]):
-            if f.t_node[t] >= 0:
-                f.t_shed[t] += f.t_ready[t] * f.o_selectivity[a] * (1.0 - f.s_keep[s])
-    if f.s_wiring[s] != FORWARD:
-        _deal(f, s, kept, f.t_inflow)
-        _deal(f, s, kept * (aged + f.s_wait_s[s] + f.s_link_s[s]), f.t_age_sum)
+    stream = streams(w, s)
+    source, target = operators(w, stream.source), operators(w, stream.target)
+    out = source.done * source.selectivity
+    kept = out * stream.keep
+    sent = kept * copies(w, s)
+    remote, size = cross(w, s), sent * stream.record_bytes
+    for n in range(w.node_rows):
+        nodes(w, n).bytes_out += leaving(w, n * w.stream_rows + s).value
+        nodes(w, n).bytes_in += coming(w, n * w.stream_rows + s).value
+    stream.offered += out
+    stream.shed += out - kept
+    stream.sent += sent
+    stream.bytes += size
+    stream.remote_bytes += remote
+    stream.last_rate = sent
+    stream.remote = remote / size if size > 0.0 else 0.0
+    if stream.keep < 1.0:
+        for t in range(source.base, source.base + source.most):
+            if tasks(w, t).node >= 0:
+                tasks(w, t).shed += tasks(w, t).ready * source.selectivity * (1.0 - stream.keep)
+    if stream.wiring != FORWARD:
+        for t in range(target.base, target.base + target.tasks):
+            part = kept * part_of(w, s, t)
+            tasks(w, t).inflow += part
+            tasks(w, t).age_sum += part * (aged + stream.wait_s + stream.link_s)
     # Departures, splitting and merging as in the queueing network analyzer (Whitt 1983).
-    busy = min(f.o_busy[a] / step / f.o_tasks[a], 1.0)
-    departing = busy * busy * f.o_cs2[a] + (1.0 - busy * busy) * f.o_ca2[a]
-    split = f.s_wiring[s] == KEY or f.s_wiring[s] == SPREAD
-    f.o_ca2_sum[b] += sent * (1.0 + (departing - 1.0) / (f.o_tasks[b] if split else 1.0))
-    f.o_inflow[b] += sent
+    busy = min(source.busy / step / source.tasks, 1.0)
+    departing = busy * busy * source.cs2 + (1.0 - busy * busy) * source.ca2
+    split = 1.0 if stream.wiring == FORWARD or stream.wiring == BROADCAST else 1.0 / target.tasks
+    target.ca2_sum += sent * (1.0 + split * (departing - 1.0))
+    target.inflow += sent
 
 
 @compiled
-def _flow(f: Flows, now: float, step: float) -> None:
+def _flow(w: World, now: float, step: float) -> None:
     """Let everything move, operator by operator along the streams."""
-    f.o_ca2_sum[:] = 0.0
-    f.o_inflow[:] = 0.0
-    f.o_done[:] = 0.0
-    f.o_busy[:] = 0.0
-    f.o_latency[:] = 0.0
-    f.o_wait[:] = 0.0
-    f.o_wait2[:] = 0.0
-    for at in range(len(f.order)):
-        o = f.order[at]
-        if f.o_inflow[o] > 0.0:
-            f.o_ca2[o] = f.o_ca2_sum[o] / f.o_inflow[o]
+    for o in range(w.operator_rows):
+        operator = operators(w, o)
+        operator.ca2_sum = 0.0
+        operator.inflow = 0.0
+        operator.done = 0.0
+        operator.busy = 0.0
+        operator.latency = 0.0
+        operator.wait = 0.0
+        operator.wait2 = 0.0
+    for at in range(w.operator_rows):
+        operator = operators(w, order(w, at).value)
+        if operator.inflow > 0.0:
+            operator.ca2 = operator.ca2_sum / operator.inflow
         aged = 0.0
-        for t in range(f.o_base[o], f.o_base[o] + f.o_most[o]):
-            if f.t_node[t] < 0:
+        for t in range(operator.base, operator.base + operator.most):
+            if tasks(w, t).node < 0:
                 continue
-            age = _process(f, t, o, now + step, step)
-            done = f.t_ready[t]
+            age = _process(w, t, now + step, step)
+            done = tasks(w, t).ready
             if done <= 0.0:
                 continue
             aged += done * age
-            if f.o_sink[o] >= 0 and done > NOTHING:
-                _add(f.k_sums, f.o_sink[o], done, age, age * age)
-                f.k_bins[f.o_sink[o], sketch_bin(age)] += done
-            for j in range(f.out_first[o], f.out_first[o + 1]):
-                s = f.outs[j]
-                if f.s_wiring[s] == FORWARD:
-                    kept, to = done * f.o_selectivity[o] * f.s_keep[s], _receiver(f, s, t)
-                    f.t_inflow[to] += kept
-                    f.t_age_sum[to] += kept * (age + f.s_wait_s[s] + f.s_link_s[s])
-        done = f.o_done[o]
-        if done > 0.0:
-            aged /= done
-            f.o_latency[o] /= done
-            f.o_wait[o] /= done
-            f.o_wait2[o] /= done
-            f.a_in[f.o_alternate[o]] += done
-            f.a_out[f.o_alternate[o]] += done * f.o_selectivity[o]
-        for j in range(f.out_first[o], f.out_first[o + 1]):
-            _pass_on(f, f.outs[j], step, aged)
+            if operator.sink >= 0 and done > NOTHING:
+                sink_sums(w, 3 * operator.sink).value += done
+                sink_sums(w, 3 * operator.sink + 1).value += done * age
+                sink_sums(w, 3 * operator.sink + 2).value += done * age * age
+                sink_bins(w, operator.sink * w.bins + sketch_bin(age)).value += done
+            for j in range(operator.first_out, operator.first_out + operator.outs):
+                s = outs(w, j).value
+                stream = streams(w, s)
+                if stream.wiring == FORWARD:
+                    to, kept = tasks(w, receiver(w, s, t)), done * operator.selectivity * stream.keep
+                    to.inflow += kept
+                    to.age_sum += kept * (age + stream.wait_s + stream.link_s)
+        if operator.done > 0.0:
+            aged /= operator.done
+            operator.latency /= operator.done
+            operator.wait /= operator.done
+            operator.wait2 /= operator.done
+            alternates(w, operator.alternate).records_in += operator.done
+            alternates(w, operator.alternate).records_out += operator.done * operator.selectivity
+        for j in range(operator.first_out, operator.first_out + operator.outs):
+            _pass_on(w, outs(w, j).value, step, aged)
 
 
 @compiled
-def _account(f: Flows) -> None:
+def _account(w: World) -> None:
     """Add up the latencies of streams, and of sequences, of which each step gives one value."""
-    for s in range(len(f.s_source)):
-        b, sent = f.s_target[s], f.s_rate[s]
-        if sent > NOTHING and f.o_done[b] > NOTHING:
-            fixed = f.s_wait_s[s] + f.s_link_s[s]
-            square = fixed * fixed + 2.0 * fixed * f.o_wait[b] + f.o_wait2[b]
-            _add(f.s_latency, s, sent, fixed + f.o_wait[b], square)
-            _add(f.s_wait, s, sent, f.s_wait_s[s], f.s_wait_s[s] * f.s_wait_s[s])
-    for c in range(len(f.c_last)):
-        value, entering, enter_weight, leaving, leave_weight = 0.0, 0.0, 0.0, 0.0, 0.0
-        for o in range(len(f.o_base)):
-            if f.c_operator[c, o]:
-                value += f.o_latency[o]
-        for s in range(len(f.s_source)):
-            role = f.c_role[s, c]
-            passed = f.s_wait_s[s] + f.s_link_s[s] + f.o_wait[f.s_target[s]]
-            if role & ENTER:
-                entering += f.s_rate[s] * passed
-                enter_weight += f.s_rate[s]
-            elif role & LEAVE:
-                leaving += f.s_rate[s] * passed
-                leave_weight += f.s_rate[s]
-            elif role & CARRY:
+    for s in range(w.stream_rows):
+        stream = streams(w, s)
+        target, sent = operators(w, stream.target), stream.last_rate
+        if sent > NOTHING and target.done > NOTHING:
+            fixed = stream.wait_s + stream.link_s
+            stream.latency_n += sent
+            stream.latency_1 += sent * (fixed + target.wait)
+            stream.latency_2 += sent * (fixed * fixed + 2.0 * fixed * target.wait + target.wait2)
+            stream.wait_n += sent
+            stream.wait_1 += sent * stream.wait_s
+            stream.wait_2 += sent * stream.wait_s * stream.wait_s
+    for c in range(w.constraints):
+        value, entering, enter_rate, leaving_s, leave_rate = 0.0, 0.0, NOTHING, 0.0, NOTHING
+        for o in range(w.operator_rows):
+            if in_sequence(w, c * w.operator_rows + o).value:
+                value += operators(w, o).latency
+        for s in range(w.stream_rows):
+            stream, part = streams(w, s), role(w, s * w.constraints + c).value
+            passed = stream.wait_s + stream.link_s + operators(w, stream.target).wait
+            if part & ENTER:
+                entering += stream.last_rate * passed
+                enter_rate += stream.last_rate
+            elif part & LEAVE:
+                leaving_s += stream.last_rate * passed
+                leave_rate += stream.last_rate
+            elif part & CARRY:
                 value += passed
-        value += (entering / enter_weight if enter_weight > 0.0 else 0.0) + (
-            leaving / leave_weight if leave_weight > 0.0 else 0.0
-        )
-        if f.o_done[f.c_last[c]] > NOTHING:
-            f.c_bins[c, sketch_bin(value)] += f.o_done[f.c_last[c]]
+        value += entering / enter_rate + leaving_s / leave_rate
+        through = operators(w, last(w, c).value).done
+        if through > NOTHING:
+            constraint_bins(w, c * w.bins + sketch_bin(value)).value += through
 
 
 @compiled
-def run_steps(f: Flows, first: int, steps: int, step: float, send_s: float, receive_s: float) -> int:
+def run_steps(w: World, first: int, steps: int, step: float) -> int:
     """Take `steps` steps, or fewer when a watched task has emptied; how many it took."""
     for k in range(steps):
         now = (first + k) * step
-        _price(f, now, step, send_s, receive_s)
-        _feed(f, now, step)
-        _share_cores(f, step)
-        _wish(f)
-        _hold_back(f, step)
-        _flow(f, now, step)
-        _account(f)
-        for t in range(len(f.t_watched)):
-            if f.t_watched[t] and f.t_queue[t] + f.t_inflow[t] <= 0.0:
+        _price(w, now, step)
+        _feed(w, now, step)
+        # First by the room in queues alone: only what can really flow competes for cores, and then for bandwidth.
+        ask(w, step)
+        wish(w)
+        hold_back(w, False)
+        share_cores(w, step)
+        wish(w)
+        hold_back(w, True)
+        if network(w, step):
+            wish(w)
+            hold_back(w, True)
+        _flow(w, now, step)
+        _account(w)
+        for t in range(w.task_rows):
+            if tasks(w, t).watched and tasks(w, t).queue + tasks(w, t).inflow <= 0.0:
                 return k + 1
     return steps

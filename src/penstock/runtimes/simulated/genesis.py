@@ -13,7 +13,8 @@ from penstock.runtimes.simulated.draws import distribution
 from penstock.runtimes.simulated.kernel import next_arrival
 from penstock.runtimes.simulated.layout import Layout, salt, zipf_shares
 from penstock.runtimes.simulated.options import SimulationOptions
-from penstock.runtimes.simulated.tables import BROADCAST, FORWARD, Tables
+from penstock.runtimes.simulated.records import Tables, chained
+from penstock.runtimes.simulated.tables import BROADCAST, FORWARD
 from penstock.telemetry import Sketch
 
 MOST_CHANNELS = 20_000_000
@@ -30,6 +31,7 @@ def tables(layout: Layout, options: SimulationOptions, seed: int) -> Tables:
     )
     rows, outputs = max(1024, 4 * reserve), max([1, *map(len, layout.outs)])
     t = Tables(
+        tb.SCHEMA,
         {
             "free_events": rows,
             "free_records": rows,
@@ -42,12 +44,12 @@ def tables(layout: Layout, options: SimulationOptions, seed: int) -> Tables:
             "outputs": outputs,
             "constraints": constraints,
             "bins": BINS,
-        }
+        },
     )
     t["agenda"] = np.zeros(rows, tb.AGENDA)
     t["events"], t["records"] = (
-        tb.chained(np.zeros(rows, tb.EVENT), 0),
-        tb.chained(np.zeros(rows, tb.RECORD), 0),
+        chained(np.zeros(rows, tb.EVENT), 0),
+        chained(np.zeros(rows, tb.RECORD), 0),
     )
     t["clocks"] = np.full((rows, constraints), -1.0)
     t["nodes"], t["serving"] = np.zeros(0, tb.NODE), np.zeros((0, 4), np.int64)
@@ -129,6 +131,9 @@ def _streams(
     rows = np.zeros(len(declared), tb.STREAM)
     rows["source"], rows["target"] = layout.stream_source, layout.stream_target
     rows["wiring"], rows["keep"], rows["batch_bytes"] = layout.stream_wiring, 1.0, options.batch_bytes
+    for j, stream in enumerate(declared):
+        inputs = layout.dataflow.upstream(stream.target)
+        rows["side"][j] = stream.wiring == "broadcast" and any(i.wiring != "broadcast" for i in inputs)
     rows["columns"] = np.where(
         layout.stream_wiring == FORWARD, 1, layout.maximum[layout.stream_target] if len(declared) else 1
     )

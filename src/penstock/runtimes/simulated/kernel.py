@@ -21,6 +21,7 @@ from penstock.runtimes.simulated.channels import (
 from penstock.runtimes.simulated.compiled import compiled
 from penstock.runtimes.simulated.draws import GOLDEN, bucket, mix, positive, uniform
 from penstock.runtimes.simulated.processors import begin, finish
+from penstock.runtimes.simulated.records import World
 from penstock.runtimes.simulated.tables import (
     BROADCAST,
     CARRY,
@@ -28,7 +29,6 @@ from penstock.runtimes.simulated.tables import (
     FORWARD,
     KEY,
     LEAVE,
-    World,
     agenda,
     alternates,
     channels,
@@ -250,7 +250,9 @@ def _complete(w: World, t: int) -> None:
         sink_sums(w, 3 * operator.sink + 1).value += age
         sink_sums(w, 3 * operator.sink + 2).value += age * age
         sink_bins(w, operator.sink * w.bins + sketch_bin(age)).value += 1.0
-    if operator.windowed and operator.window > 0.0:
+    if record.stream >= 0 and streams(w, record.stream).side:
+        count = 0
+    elif operator.windowed and operator.window > 0.0:
         count = 1 if task.started - task.opened >= operator.window else 0
     elif operator.windowed:
         task.credit += alternate.selectivity

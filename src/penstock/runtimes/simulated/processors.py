@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from penstock.runtimes.simulated.agenda import schedule, withdraw
 from penstock.runtimes.simulated.compiled import compiled
-from penstock.runtimes.simulated.tables import World, nodes, serving, tasks
+from penstock.runtimes.simulated.records import World
+from penstock.runtimes.simulated.tables import nodes, serving, tasks
 
 LEAST_SHARE = 0.01
 """However busy others are, this share of a node's cores is left to us: no scheduler starves a process entirely."""

@@ -1,39 +1,20 @@
 """The state of the discrete simulation: flat tables that the compiled kernel reads and writes.
 
-The kernel gets one record, `WORLD`, with the scalars and the addresses of all tables, and reaches a row of a table
-as `tasks(w, t)`: a plain pointer, for nothing is counted or copied on the way.
-
 Counters without a note are cumulative. Sums named `x_n, x_1, x_2` (count, Σx, Σx²) are of the interval since the
 last observation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
-
-import numba
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
-from numpy.typing import NDArray
 
-Rows = NDArray[np.void]
-World = Any
-"""A record of the dtype WORLD, in compiled functions."""
-
-I, F, U = np.int64, np.float64, np.uint64
+from penstock.runtimes.simulated.records import CELL, COUNT, F, I, Schema, U, sums
 
 # How a stream is wired.
 FORWARD, SPREAD, KEY, BROADCAST = range(4)
 
 # What happens to a record's constraint clock on a stream, and at an operator.
 CARRY, ENTER, LEAVE = 1, 2, 4
-
-
-def sums(name: str) -> list[tuple[str, type]]:
-    """Columns for count, sum and sum of squares of one quantity."""
-    return [(f"{name}_n", F), (f"{name}_1", F), (f"{name}_2", F)]
 
 
 AGENDA = np.dtype([("time", F), ("order", I), ("event", I)])
@@ -155,6 +136,7 @@ STREAM = np.dtype(
         ("source", I),
         ("target", I),
         ("wiring", I),
+        ("side", I),  # a broadcast beside other inputs: its records are read, and nothing is written for them
         ("base", I),
         ("columns", I),  # channels per sender
         ("channels", I),
@@ -233,9 +215,6 @@ FEED = np.dtype(
 TRACE = np.dtype([("time_s", F), ("kind", I), ("operator", I), ("index", I), ("feed", I), ("number", I)])
 
 
-CELL = np.dtype([("value", F)])
-COUNT = np.dtype([("value", I)])
-
 TABLES = {
     "agenda": AGENDA,
     "events": EVENT,
@@ -267,7 +246,7 @@ TABLES = {
     "trace": TRACE,
 }
 
-WORLD = np.dtype(
+SCHEMA = Schema(
     [
         ("now", F),
         ("sequence", I),  # of events, so that ties have an order
@@ -292,77 +271,17 @@ WORLD = np.dtype(
         ("constraints", I),
         ("bins", I),
         ("trace_rows", I),
-        *((name, I) for name in TABLES),
-    ]
+    ],
+    TABLES,
 )
 
-
-def _row_of(name: str) -> Callable[[World, int], Any]:
-    """A function of compiled code: the row of a table, by reference."""
-    record, size = numba.from_dtype(TABLES[name]), TABLES[name].itemsize
-    offset = WORLD.fields[name][1] if WORLD.fields else 0
-
-    @intrinsic
-    def row(typing: Any, world: Any, index: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            world, index = arguments
-            word = index.type
-            place = builder.add(builder.ptrtoint(world, word), word(offset))
-            table = builder.load(builder.inttoptr(place, word.as_pointer()))
-            address = builder.add(table, builder.mul(index, word(size)))
-            return builder.inttoptr(address, context.get_value_type(record))
-
-        return record(world, types.int64), code
-
-    return cast(Callable[[World, int], Any], row)
-
-
-agenda, events, nodes, serving = map(_row_of, ("agenda", "events", "nodes", "serving"))
-link_latency, link_bandwidth, link_until = map(_row_of, ("link_latency", "link_bandwidth", "link_until"))
-operators, outs, alternates = map(_row_of, ("operators", "outs", "alternates"))
-tasks, cursors, streams, channels = map(_row_of, ("tasks", "cursors", "streams", "channels"))
-records, clocks, feeds = map(_row_of, ("records", "clocks", "feeds"))
-load_times, load_rates = map(_row_of, ("load_times", "load_rates"))
-key_share, key_alias = map(_row_of, ("key_share", "key_alias"))
-operator_role, stream_role = map(_row_of, ("operator_role", "stream_role"))
-sink_sums, sink_bins, constraint_bins = map(_row_of, ("sink_sums", "sink_bins", "constraint_bins"))
-ready, trace = map(_row_of, ("ready", "trace"))
-
-
-class Tables:
-    """The tables as NumPy sees them. Exchanging one for a larger one tells the kernel its new address."""
-
-    def __init__(self, scalars: dict[str, float]) -> None:
-        self._world = np.zeros(1, WORLD)
-        self._arrays: dict[str, NDArray[Any]] = {}
-        for name, value in scalars.items():
-            self._world[name] = value
-
-    @property
-    def w(self) -> World:
-        """What compiled functions are given."""
-        return self._world[0]
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        return self._arrays[name]
-
-    def __setitem__(self, name: str, rows: NDArray[Any]) -> None:
-        dtype = TABLES[name] if rows.dtype.fields else TABLES[name]["value"]
-        if rows.dtype != dtype or not rows.flags.c_contiguous:
-            raise TypeError(f"table '{name}' must be contiguous and of type {dtype}, not {rows.dtype}")
-        self._arrays[name] = rows
-        self._world[name] = rows.ctypes.data
-
-
-def chained(rows: Rows, used: int, end: int = -1) -> Rows:
-    """The rows, those from `used` on linked into a free list that ends with `end`."""
-    rows["next"][used:-1] = np.arange(used + 1, len(rows))
-    rows["next"][-1] = end
-    return rows
-
-
-def enlarged(rows: NDArray[Any], count: int) -> NDArray[Any]:
-    """The rows and as many zero ones behind them as make `count`."""
-    grown = np.zeros((count, *rows.shape[1:]), rows.dtype)
-    grown[: len(rows)] = rows
-    return grown
+agenda, events, nodes, serving = map(SCHEMA.rows, ("agenda", "events", "nodes", "serving"))
+link_latency, link_bandwidth, link_until = map(SCHEMA.rows, ("link_latency", "link_bandwidth", "link_until"))
+operators, outs, alternates = map(SCHEMA.rows, ("operators", "outs", "alternates"))
+tasks, cursors, streams, channels = map(SCHEMA.rows, ("tasks", "cursors", "streams", "channels"))
+records, clocks, feeds = map(SCHEMA.rows, ("records", "clocks", "feeds"))
+load_times, load_rates = map(SCHEMA.rows, ("load_times", "load_rates"))
+key_share, key_alias = map(SCHEMA.rows, ("key_share", "key_alias"))
+operator_role, stream_role = map(SCHEMA.rows, ("operator_role", "stream_role"))
+sink_sums, sink_bins, constraint_bins = map(SCHEMA.rows, ("sink_sums", "sink_bins", "constraint_bins"))
+ready, trace = map(SCHEMA.rows, ("ready", "trace"))
