@@ -341,7 +341,7 @@ class SparkRuntime:
             if missed:
                 what = "; ".join(f"{name}: {why}" for name, why in sorted(missed.items()))
                 return replace(_outcome(action, "failed", "not-confirmed", cause=what), took_s=done.took_s)
-            confirmed = Reason(code="confirmed", facts={"pause_s": done.pause_s})
+            confirmed = Reason(code="confirmed", facts={"pause_s": done.pause_s, "unmoved": done.unmoved})
             return Outcome(action=action, status="applied", reason=confirmed, took_s=done.took_s)
 
         return self._defer(action, check, Reason(code="under-way"))

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -23,7 +23,10 @@ from penstock.runtimes.spark.internals.state import StatePartitions
 POLL_S = 0.02
 IDLE_S = 2.0
 """A query without data for this long has no batch to wait for: any moment is between two."""
-TRIES = 4
+LEAST_WAIT_S, MOST_WAIT_S = 0.5, 10.0
+"""How long a task waits for the executor of its state: longer than a task, or moves come undone; a lost executor costs
+about twice this."""
+TRIES = 6
 """A move that did not stick (a cold executor, a late task) is issued again this often."""
 
 
@@ -42,10 +45,12 @@ class Place:
 class Done:
     """What a job achieved: `missed` names what it did not, with the reason."""
 
-    took_s: float
+    took_s: float = 0.0
     missed: Mapping[str, str]
     pause_s: float | None = None
     """How much longer than the one before it the batch took that restored moved state."""
+    unmoved: int = 0
+    """State partitions that stayed where they were although they were to follow: slower, never wrong."""
 
 
 class Steering:
@@ -88,15 +93,14 @@ class Steering:
     def _submit(self, job: Callable[[], Done]) -> Future[Done]:
         return self._pool.submit(job)
 
-    def _timed(self, job: Callable[[], tuple[dict[str, str], float | None]]) -> Done:
+    def _timed(self, job: Callable[[], Done]) -> Done:
         began_s = time.monotonic()
-        missed, pause_s = job()
-        return Done(took_s=time.monotonic() - began_s, missed=missed, pause_s=pause_s)
+        return replace(job(), took_s=time.monotonic() - began_s)
 
-    def _move(self, targets: dict[Place, str]) -> tuple[dict[str, str], float | None]:
+    def _move(self, targets: dict[Place, str]) -> Done:
         partitions = self._partitions()
         if partitions is None or not targets:
-            return {str(p): "the query has no state to move" for p in targets}, None
+            return Done(missed={str(p): "the query has no state to move" for p in targets})
         self.moving = frozenset(targets)
         left, pause_s = dict(targets), None
         deadline_s = time.monotonic() + self._timeout_s
@@ -106,10 +110,11 @@ class Steering:
                 alive = {e.id: e for e in self._executors.list()}
                 gone = [p for p, e in left.items() if e not in alive]
                 if gone:
-                    return {str(p): f"executor {left[p]} is gone" for p in left}, pause_s
+                    return Done(missed={str(p): f"executor {left[p]} is gone" for p in gone}, pause_s=pause_s)
                 before = self._boundary(deadline_s)
                 if before is None:
                     break
+                partitions.wait_for_places(min(max(2 * before, LEAST_WAIT_S), MOST_WAIT_S))
                 for place, executor in left.items():
                     partitions.move(
                         place.operator, place.partition, host=alive[executor].host, executor=executor
@@ -125,23 +130,25 @@ class Steering:
                     break
         finally:
             self.moving = frozenset()
-        return {str(p): reason for p in left}, pause_s
+        return Done(missed={str(p): reason for p in left}, pause_s=pause_s)
 
-    def _grow(self, count: int) -> tuple[dict[str, str], float | None]:
+    def _grow(self, count: int) -> Done:
         if not self._executors.request_total(count):
-            return {"executors": "the cluster manager did not take the request"}, None
+            return Done(missed={"executors": "the cluster manager did not take the request"})
         deadline_s = time.monotonic() + self._timeout_s
         while len(self._staying()) < count:
             if self._closed.is_set() or time.monotonic() > deadline_s:
                 have = len(self._staying())
-                return {"executors": f"{have} of {count} came within {self._timeout_s:g} s"}, None
+                return Done(missed={"executors": f"{have} of {count} came within {self._timeout_s:g} s"})
             time.sleep(0.1)
-        return self._move(self.even_moves())
+        # The executors are there, which is what was asked for; state that does not follow at once may later.
+        moved = self._move(self.even_moves())
+        return Done(missed={}, pause_s=moved.pause_s, unmoved=len(moved.missed))
 
-    def _drain(self, victims: frozenset[str]) -> tuple[dict[str, str], float | None]:
+    def _drain(self, victims: frozenset[str]) -> Done:
         missed: dict[str, str] = {}
         try:
-            missed, pause_s = self._move(self._moves_away(victims))
+            moved = self._move(self._moves_away(victims))
             # State that would not move is restored from the checkpoint elsewhere: slower, never lost.
             self._boundary(time.monotonic() + self._timeout_s)
             for executor in sorted(victims):
@@ -156,7 +163,7 @@ class Steering:
                 missed.update(dict.fromkeys(victims & {e.id for e in self._executors.list()}, "still there"))
         finally:
             self.draining -= victims
-        return missed, pause_s
+        return Done(missed=missed, pause_s=moved.pause_s, unmoved=len(moved.missed))
 
     def _moves_away(self, victims: frozenset[str]) -> dict[Place, str]:
         staying = [e for e in self._staying() if e.id not in victims]

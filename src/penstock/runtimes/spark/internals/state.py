@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.runtimes.spark.internals.errors import SparkInternalsError, reaching
-from penstock.runtimes.spark.internals.gateway import execution, jvm, plan_nodes
+from penstock.runtimes.spark.internals.gateway import context, execution, jvm, plan_nodes
 
 CAPABILITY = "state moves"
 
@@ -46,6 +46,7 @@ class StatePartitions:
             self._coordinator = spark._jsparkSession.streams().stateStoreCoordinator()
             self._run = view.java.util.UUID.fromString(str(query.runId))
             self._nobody = view.PythonUtils.toSeq([])
+            self._conf = context(spark).conf()
 
     def operators(self) -> tuple[StateOperator, ...]:
         """Return the stateful operators by id; none before the first micro-batch was planned."""
@@ -78,6 +79,14 @@ class StatePartitions:
             for store in operator.stores:
                 store_id = self._id(operator, partition, store)
                 self._coordinator.reportActiveInstance(store_id, host, executor, self._nobody)
+
+    def wait_for_places(self, wait_s: float) -> None:
+        """Let a task wait that long for the executor that holds its state, from the next stage on.
+
+        A wait shorter than a task sends it elsewhere whenever its executor is busy, and undoes a move.
+        """
+        with reaching(CAPABILITY):
+            self._conf.set("spark.locality.wait", f"{round(1e3 * wait_s)}ms")
 
     def _operator(self, operator_id: int) -> StateOperator:
         self.operators()
