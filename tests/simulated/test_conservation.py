@@ -92,7 +92,7 @@ actions: st.SearchStrategy[Action] = st.one_of(
     st.just(Acquire(machine="node", reason=WHY)),
     st.builds(lambda n: Release(node=n, reason=WHY), nodes),
 )
-plans = st.lists(st.tuples(st.floats(0.01, 1.0), st.lists(actions, max_size=4)), min_size=1, max_size=12)
+plans = st.lists(st.tuples(st.floats(0.02, 1.0), st.lists(actions, max_size=4)), min_size=1, max_size=12)
 
 
 @pytest.mark.parametrize("fidelity", FIDELITIES)

@@ -47,6 +47,11 @@ class DiscreteEngine:
         return float(self._t.w["now"])
 
     @property
+    def covered_s(self) -> float:
+        """The same: there are no steps."""
+        return self.now_s
+
+    @property
     def hops(self) -> int:
         """Records that passed an operator, so far."""
         return int(self._t.w["hops"])

@@ -90,6 +90,11 @@ class Engine(Protocol):
         """Simulated seconds since the start."""
         ...
 
+    @property
+    def covered_s(self) -> float:
+        """How much of that has been simulated: whole steps, where there are steps."""
+        ...
+
     def advance(self, until_s: float) -> int | None:
         """Go on until `until_s`, or until a watched task has come to rest: then its slot."""
         ...

@@ -49,6 +49,11 @@ class FluidEngine:
         """Simulated seconds since the start."""
         return self._now_s
 
+    @property
+    def covered_s(self) -> float:
+        """The end of the last step."""
+        return self._steps * self._options.step_s
+
     def advance(self, until_s: float) -> int | None:
         """Go on until `until_s`, in whole steps, or until a watched task has come to rest: then its slot."""
         if self._at_rest:
@@ -169,7 +174,7 @@ class FluidEngine:
             for column in columns
         }
         op = layout.slot_operator
-        interval_s, self._measured_s = self._now_s - self._measured_s, self._now_s
+        interval_s, self._measured_s = self.covered_s - self._measured_s, self.covered_s
         arrived, processed = d["tasks.arrived"], d["tasks.processed"]
         service = _ratio(d["tasks.busy_s"], processed)
         gap = _ratio(np.full(layout.slots, interval_s), arrived)

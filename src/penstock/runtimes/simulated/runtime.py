@@ -84,11 +84,12 @@ class SimulatedRuntime:
                 self._now_s = until_s
 
     def observe(self) -> Snapshot:
-        """The facts of the interval since the last call. `NotReadyError` if no time has passed."""
-        interval_s = self._now_s - self._observed_s
+        """The facts of the interval since the last call. `NotReadyError` if no time (or no whole step) has passed."""
+        covered_s = self._engine.covered_s
+        interval_s = covered_s - self._observed_s
         if interval_s <= 0:
             raise NotReadyError("no simulated time has passed since the last snapshot")
-        self._observed_s = self._now_s
+        self._observed_s = covered_s
         return self._observer.snapshot(
             self._engine.measure(),
             time_s=self._now_s,
