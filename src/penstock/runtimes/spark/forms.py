@@ -145,8 +145,17 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         if at < 0:
             raise ResultError(f"column '{field.name}' is missing; there are {', '.join(batch.schema.names)}")
         column = batch.column(at)
-        arrays.append(column if column.type == field.type else column.cast(field.type))
+        arrays.append(_typed(column, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _typed(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if column.type == kind:
+        return column
+    zoned = pa.types.is_timestamp(kind) and kind.tz and getattr(column.type, "tz", None)
+    if zoned and column.type.unit == kind.unit:
+        return column.view(kind)  # the same moments under another zone's name: nothing to compute
+    return column.cast(kind)
 
 
 def _values(column: pa.Array) -> list[Any]:

@@ -131,6 +131,7 @@ class Task:
         lanes += [door.source for door in program.doors if door.source]
         self._shares = {lane.subject: share_to_keep(lane.subject, controls) for lane in lanes}
         self._turn = measures.partition
+        self._sized: tuple[pa.RecordBatch | None, int] = (None, 0)
 
     def messages(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """What leaves when messages enter; those for a later host pass unopened."""
@@ -165,7 +166,7 @@ class Task:
         passed = self._keep(source, rows)
         if source.measured:
             tally = self._measures.tally(source.target, "default")
-            tally.add(rows.num_rows, passed.num_rows, rows.nbytes, passed.nbytes, 0.0)
+            tally.add(rows.num_rows, passed.num_rows, self._size(rows), self._size(passed), 0.0)
         return passed
 
     def _apply(self, step: Step, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -182,7 +183,7 @@ class Task:
         if step.measured:
             busy_s = time.perf_counter() - began if step.functions else 0.0
             tally = self._measures.tally(step.operator, step.alternates[which])
-            tally.add(batch.num_rows, rows.num_rows, batch.nbytes, rows.nbytes, busy_s, m2)
+            tally.add(batch.num_rows, rows.num_rows, self._size(batch), self._size(rows), busy_s, m2)
         return rows
 
     def _pass_on(
@@ -196,7 +197,7 @@ class Task:
             passed = self._keep(lane, rows)
             if lane.measured:
                 shed = rows.num_rows - passed.num_rows
-                self._measures.passed(lane.stream, rows.num_rows, shed, passed.nbytes)
+                self._measures.passed(lane.stream, rows.num_rows, shed, self._size(passed))
             if not passed.num_rows:
                 continue
             if lane.columns is not None:
@@ -215,6 +216,12 @@ class Task:
             return rows
         utility = None if lane.utility is None else self._functions[lane.utility]
         return kept(rows, share, by=lane.keep_by, salt=lane.salt, utility=utility)
+
+    def _size(self, batch: pa.RecordBatch) -> int:
+        """Bytes of a batch, asked for several times in a row and costly enough (10 µs) to be remembered."""
+        if self._sized[0] is not batch:
+            self._sized = batch, int(batch.nbytes)
+        return self._sized[1]
 
 
 def active_alternate(step: Step, controls: Mapping[str, Any]) -> int:

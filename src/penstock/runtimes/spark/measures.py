@@ -30,6 +30,10 @@ from penstock.telemetry.sketch import Sketch
 KEPT_BATCHES = 256
 """Batches whose records the driver holds until they are taken; older ones are dropped and counted."""
 
+TICK_BITS = 10
+TICK_S = (1 << TICK_BITS) / 1e6
+"""Source times are counted in ticks of about a millisecond: a shift is three times faster than a division."""
+
 RUN_KEY = "spark.jobGroup.id"  # Spark puts the query's run id there
 
 _Key = tuple[str, int]
@@ -98,18 +102,18 @@ class StreamRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkRecord:
-    """Source times of the records that reached a sink in one task, in milliseconds of the epoch."""
+    """Source times of the records that reached a sink in one task, in ticks of the epoch (1024 µs each)."""
 
     sink: str
     rows: int
     """All records, with a source time or without."""
-    times_ms: NDArray[np.int64]
+    ticks: NDArray[np.int64]
     counts: NDArray[np.int64]
 
     def latencies_s(self, end_s: float) -> tuple[Moments, Sketch]:
         """The latency of each record when its result is there at `end_s`; a source time in the future counts as 0."""
         weights = self.counts.astype(np.float64)
-        late = np.clip(end_s - (self.times_ms + 0.5) / 1e3, 0.0, None)
+        late = np.clip(end_s - (self.ticks + 0.5) * TICK_S, 0.0, None)
         total = weights.sum()
         mean = float(late @ weights / total) if total else 0.0
         m2 = float(weights @ (late - mean) ** 2)
@@ -214,13 +218,13 @@ class TaskMeasures:
 
 
 class SourceTimes:
-    """How many records came into being in each millisecond."""
+    """How many records came into being in each tick."""
 
-    __slots__ = ("_counts", "_times_ms", "rows")
+    __slots__ = ("_counts", "_ticks", "rows")
 
     def __init__(self) -> None:
         self.rows = 0
-        self._times_ms: list[NDArray[np.int64]] = []
+        self._ticks: list[NDArray[np.int64]] = []
         self._counts: list[NDArray[np.int64]] = []
 
     def add(self, times: pa.Array) -> None:
@@ -230,28 +234,30 @@ class SourceTimes:
             times = times.drop_null()
         if not len(times):
             return
-        ms = times.view(pa.int64()).to_numpy() // 1000
-        first = int(ms.min())
-        if int(ms.max()) - first < 4 * len(ms) + 10_000:  # counting is several times faster than sorting
-            counts = np.bincount(ms - first)
+        ticks = times.view(pa.int64()).to_numpy() >> TICK_BITS
+        first = int(ticks.min())
+        if (
+            int(ticks.max()) - first < 4 * len(ticks) + 10_000
+        ):  # counting is several times faster than sorting
+            counts = np.bincount(ticks - first)
             occupied = np.flatnonzero(counts)
-            ms, counts = occupied + first, counts[occupied]
+            ticks, counts = occupied + first, counts[occupied]
         else:
-            ms, counts = np.unique(ms, return_counts=True)
-        self._times_ms.append(ms)
+            ticks, counts = np.unique(ticks, return_counts=True)
+        self._ticks.append(ticks)
         self._counts.append(counts)
 
     def record(self, sink: str) -> SinkRecord:
-        """What travels: the older a record beside the newest, the coarser its time, by at most a 1000th of its age."""
+        """What travels: the older a record beside the newest, the coarser its time, by at most a 500th of its age."""
         none = np.zeros(0, np.int64)
-        ms, counts = np.concatenate([none, *self._times_ms]), np.concatenate([none, *self._counts])
-        newest = int(ms.max()) if ms.size else 0
-        age = newest - ms
+        ticks, counts = np.concatenate([none, *self._ticks]), np.concatenate([none, *self._counts])
+        newest = int(ticks.max()) if ticks.size else 0
+        age = newest - ticks
         coarse = np.maximum(np.frexp(age.astype(np.float64))[1] - 9, 0)
         age = ((age >> coarse) << coarse) + (1 << coarse >> 1)
-        times, place = np.unique(newest - age, return_inverse=True)
-        summed = np.bincount(place, counts, len(times)).astype(np.int64)
-        return SinkRecord(sink=sink, rows=self.rows, times_ms=times, counts=summed)
+        found, place = np.unique(newest - age, return_inverse=True)
+        summed = np.bincount(place, counts, len(found)).astype(np.int64)
+        return SinkRecord(sink=sink, rows=self.rows, ticks=found, counts=summed)
 
 
 def _same(record: TaskRecord) -> TaskRecord:
