@@ -212,10 +212,9 @@ def reproduce(
     json: Json = False,
 ) -> None:
     """A paper's figures beside ours."""
-    papers = ("nephele", "neptune", "dynamic-dataflows", "i-scheduler", "quality-of-data")
-    if paper not in papers:
-        raise InputError(f"no paper '{paper}'; there are {', '.join(papers)}")
-    raise InputError(f"'penstock reproduce {paper}' is not there yet: it arrives with that paper's policy")
+    from penstock.cli.reproducing import reproduce_paper
+
+    raise typer.Exit(reproduce_paper(paper, plot, as_json=json))
 
 
 @app.command()

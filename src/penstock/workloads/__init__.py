@@ -4,9 +4,11 @@ from collections.abc import Callable
 
 from penstock.dataflow import Dataflow
 from penstock.workloads.primetester import primetester
+from penstock.workloads.sentiment import sentiment
 
 WORKLOADS: dict[str, Callable[[], Dataflow]] = {
     "primetester": primetester,
+    "sentiment": sentiment,
 }
 
-__all__ = ["WORKLOADS", "primetester"]
+__all__ = ["WORKLOADS", "primetester", "sentiment"]

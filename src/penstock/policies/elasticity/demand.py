@@ -72,11 +72,13 @@ class Learnt:
         queue_s = _finite(view.queued) / tasks * service.mean
         usual = np.isfinite(wait) & (queue_s < 4 * self.fit * model + service.mean)
         steady = measured & usual & (rho > 0.02) & (rho < 0.93) & (model > 0)
-        seen = np.clip(np.where(steady, wait / np.where(model > 0, model, 1.0), 1.0), *FIT_LIMITS)
+        seen = np.where(steady, wait / np.where(model > 0, model, 1.0), self.fit)
+        # By steps: what was left of a queue may still pass, and a lasting difference is learnt in seconds anyhow.
+        seen = np.clip(np.clip(seen, *FIT_LIMITS), self.fit / 1.5, self.fit * 1.5)
         # A handful of records says little about a mean.
         count = _finite(view.arrived)
         weight = np.where(steady, 0.3 * count / (count + 200.0), 0.0)
-        return self.fit + weight * (seen - self.fit)
+        return np.asarray(self.fit + weight * (seen - self.fit))
 
     def task_latency_s(self) -> Floats:
         """Mean task latency per operator; 0 where none was measured."""

@@ -32,7 +32,7 @@ class ElasticityOptions(NodeOptions):
     `margin` and the bounds on nodes are shared; what follows is about tasks alone.
     """
 
-    wait_share: float = 0.5
+    wait_share: float = 0.7
     """Share (0..1) of what tasks leave of `margin` times the bound that is planned for waiting in queues."""
     task_utilisation: float = 0.9
     """Highest busy share (0..1) of a task that is planned for."""

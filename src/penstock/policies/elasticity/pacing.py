@@ -6,7 +6,7 @@ wait in a batch is a part κ of its deadline (½ where many records share a batc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from itertools import pairwise
 
 import numpy as np
@@ -37,12 +37,17 @@ def constrained_streams(flow: Dataflow, constraint: Constraint) -> tuple[int, ..
 
 
 def paces(
-    snapshot: Snapshot, batching_s: Mapping[str, float], saturated: frozenset[str] = frozenset()
+    snapshot: Snapshot,
+    batching_s: Mapping[str, float],
+    *,
+    strained: Set[str] = frozenset(),
+    saturated: Set[str] = frozenset(),
 ) -> tuple[Pace, ...]:
     """Deadlines with which records of each constraint wait `batching_s` in batches, all in all.
 
-    A stream of several constraints obeys the strictest. Where an operator works at its limit and cannot grow
-    (`saturated`, by constraint), its streams batch no less than before: smaller batches would cost it more.
+    A stream of several constraints obeys the strictest. Smaller batches cost more work. Where an operator cannot
+    grow and has little left (`strained`, by constraint), they therefore shrink by steps. Where it has nothing left
+    (`saturated`) they grow, up to the bound itself: what arrives must first of all be carried.
     """
     flow, streams = snapshot.dataflow, snapshot.streams
     wanted: dict[int, tuple[float, str]] = {}
@@ -55,8 +60,10 @@ def paces(
             mean_s, count = float(streams.batch_wait_s.mean[row]), float(streams.batch_wait_s.count[row])
             share = mean_s / now_s if count > 0 and 0 < now_s < np.inf and np.isfinite(mean_s) else 1.0
             deadline_s = max(0.0, batching_s[constraint.name] / len(rows) / float(np.clip(share, 0.3, 1.0)))
+            if constraint.name in strained:
+                deadline_s = max(deadline_s, min(now_s, constraint.bound_ms / 1e3) / RISE)
             if constraint.name in saturated:
-                deadline_s = max(deadline_s, now_s)
+                deadline_s = max(deadline_s, min(constraint.bound_ms / 1e3, max(FIRST_S, RISE * now_s)))
             if row not in wanted or deadline_s < wanted[row][0]:
                 wanted[row] = (deadline_s, constraint.name)
     actions = []

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.dataflow import Constraint, OperatorId
+from penstock.dataflow import OperatorId
+from penstock.dataflow.model import Statistic
 from penstock.policies.elasticity.demand import Demand, Learnt, demand_of
 from penstock.policies.elasticity.foresight import Foresight
 from penstock.policies.elasticity.options import ElasticityOptions
@@ -28,10 +30,48 @@ from penstock.telemetry import Snapshot
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-STRETCH = {"mean": 1.0, "p50": 0.8, "p95": 2.2, "p99": 3.2}
-"""A statistic over the mean of the same latencies, before it has been measured."""
+TAIL: dict[Statistic, float] = {"mean": 1.0, "p50": math.log(2), "p95": math.log(20), "p99": math.log(100)}
+"""How much of a percentile each second of mean wait makes: waits in queues have nearly exponential tails."""
+SERVICE: dict[Statistic, float] = {"mean": 1.0, "p50": 0.9, "p95": 1.8, "p99": 2.3}
+"""A percentile without any wait, over the mean time the tasks take, before it has been measured."""
+STRAINED, SATURATED = 0.8, 0.95
+"""Busy shares from which an operator that cannot grow has little, and nothing left."""
+NOISE_SIGMAS, LEAST_MARGIN = 3.0, 0.5
+"""How much noise of the latency is kept away from the bound, and the least that is planned for all the same."""
 FORESEEN = 1.05
 """A demand this much above today's is told as foreseen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """How one constraint's latency behaves."""
+
+    base_s: float | None = None
+    """A percentile's part that waits do not explain; None: not measured yet, or a mean."""
+    mean: float | None = None
+    variance: float = 0.0
+    """Of the latency over its bound, from interval to interval."""
+
+    def seen(self, latency: float, base_s: float | None) -> Ways:
+        """With one interval more, in which the latency was this share of its bound.
+
+        A breach is a matter of capacity, not of noise, and teaches nothing here.
+        """
+        if latency > 1.5:
+            return self
+        mean = latency if self.mean is None else self.mean
+        ahead = latency - mean
+        if base_s is not None and self.base_s is not None:
+            base_s = self.base_s + 0.1 * (base_s - self.base_s)
+        return Ways(
+            base_s=base_s,
+            mean=mean + 0.1 * ahead,
+            variance=0.95 * self.variance + 0.05 * ahead * ahead,
+        )
+
+    def margin(self, most: float) -> float:
+        """Share of the bound to plan for, so that what is left covers the noise of `NOISE_SIGMAS`."""
+        return min(most, max(LEAST_MARGIN, 1 - NOISE_SIGMAS * math.sqrt(self.variance)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +91,8 @@ class ProactiveMemory:
     """Whose rows these are: another dataflow starts afresh."""
     learnt: Learnt | None = None
     foresight: Foresight | None = None
-    stretch: tuple[float, ...] = ()
+    ways: tuple[Ways, ...] = ()
+    """A row per constraint."""
     needed: tuple[tuple[float, tuple[int, ...]], ...] = ()
     """Tasks needed per operator, with the time, oldest first."""
     asked: tuple[Asked, ...] = ()
@@ -87,7 +128,7 @@ class Proactive:
             for within_s in (soon_s, soon_s + options.task_shrink_after_s)
         )
         limits = Limits.of(snapshot)
-        allowances = _allowances(snapshot, learnt, memory.stretch, options)
+        allowances = _allowances(snapshot, learnt, memory.ways, options)
         most = affordable_tasks(snapshot, limits, options)
         sized, needed = _sized(soon, allowances, limits, most, options)
         draining = drain(snapshot, soon, allowances, limits, startup_s, options)
@@ -104,7 +145,7 @@ class Proactive:
         notices = sized.notices + _over_budget(snapshot, needed, most, limits)
         every: tuple[Action, ...] = (
             *actions,
-            *(_paced(snapshot, soon, learnt, allowances, limits) if options.batching else ()),
+            *(_paced(snapshot, soon, allowances, limits) if options.batching else ()),
         )
         return Proposal(policy=self.name, actions=every, notices=notices), replace(
             memory, needed=history, asked=memory.asked + asked
@@ -139,16 +180,13 @@ def _observed(snapshot: Snapshot, memory: ProactiveMemory, options: ElasticityOp
     # After a pause of the loop the measured rate stands for all the steps that were missed.
     for _ in range(max(1, round(snapshot.interval_s / foresight.step_s))):
         foresight = foresight.observe(produced)
-    stretch = memory.stretch or tuple(STRETCH[c.statistic] for c in flow.constraints)
+    ways = memory.ways or (Ways(),) * len(flow.constraints)
     started, startup_s = _started(snapshot, memory)
     return replace(
         memory,
         learnt=learnt.learn(snapshot),
         foresight=foresight,
-        stretch=tuple(
-            _stretched(snapshot, c, i, s)
-            for i, (c, s) in enumerate(zip(flow.constraints, stretch, strict=True))
-        ),
+        ways=tuple(_followed(snapshot, row, way) for row, way in enumerate(ways)),
         asked=started,
         startup_s=startup_s,
     )
@@ -171,37 +209,45 @@ def _started(snapshot: Snapshot, memory: ProactiveMemory) -> tuple[tuple[Asked, 
     return tuple(waiting), startup_s
 
 
-def _stretched(snapshot: Snapshot, constraint: Constraint, row: int, before: float) -> float:
-    """The constrained statistic over the mean latency of the sequence, smoothed; 1 for a mean."""
-    if constraint.statistic == "mean" or not snapshot.constraints.known[row]:
+def _followed(snapshot: Snapshot, row: int, before: Ways) -> Ways:
+    """What this interval adds to what is known of a constraint."""
+    constraint, measured = snapshot.dataflow.constraints[row], snapshot.constraints
+    latency_s = float(measured.latency_s[row])
+    if not measured.known[row] or not math.isfinite(latency_s):
         return before
-    mean_s = _mean_latency_s(snapshot, constraint)
-    seen = float(snapshot.constraints.latency_s[row]) / mean_s if mean_s > 0 else before
-    return before + 0.2 * (float(np.clip(seen, 0.5, 6.0)) - before) if np.isfinite(seen) else before
-
-
-def _mean_latency_s(snapshot: Snapshot, constraint: Constraint) -> float:
-    flow, view = snapshot.dataflow, snapshot.by_operator
-    rows = [flow.row[o] for o in constraint.sequence.operators if o in flow.row]
-    streams = list(constrained_streams(flow, constraint))
-    parts = np.concatenate([view.latency_s.mean[rows], snapshot.streams.latency_s.mean[streams]])
-    return float(np.where(np.isfinite(parts), parts, 0.0).sum())
+    base_s = None
+    if constraint.statistic != "mean":
+        batches = snapshot.streams.batch_wait_s.mean[list(constrained_streams(snapshot.dataflow, constraint))]
+        waits = measured_wait_s(snapshot)[0][list(waiting_rows(snapshot.dataflow, constraint))]
+        base_s = max(
+            0.0, latency_s - TAIL[constraint.statistic] * float(waits.sum()) - float(np.nansum(batches))
+        )
+    return before.seen(latency_s / (constraint.bound_ms / 1e3), base_s)
 
 
 def _allowances(
-    snapshot: Snapshot, learnt: Learnt, stretch: tuple[float, ...], options: ElasticityOptions
+    snapshot: Snapshot, learnt: Learnt, ways: tuple[Ways, ...], options: ElasticityOptions
 ) -> tuple[Allowance, ...]:
     """What each constraint with traffic allows."""
     flow, found = snapshot.dataflow, []
-    for constraint, times in zip(flow.constraints, stretch, strict=True):
+    for constraint, way in zip(flow.constraints, ways, strict=True):
         rows = waiting_rows(flow, constraint)
         if not rows or not np.any(learnt.service_s.count[list(rows)] > 0):
             continue  # no traffic: nothing is late, and nothing is known
         inside = [flow.row[o] for o in constraint.sequence.operators if o in flow.row]
-        bound_s = options.margin * constraint.bound_ms / 1e3 / times
-        slack_s = bound_s - float(learnt.task_latency_s()[inside].sum())
+        base_s = SERVICE[constraint.statistic] * float(learnt.task_latency_s()[inside].sum())
+        if way.base_s is not None:
+            base_s = way.base_s
+        slack_s = way.margin(options.margin) * constraint.bound_ms / 1e3 - base_s
+        tail = TAIL[constraint.statistic]
         found.append(
-            Allowance(constraint=constraint, rows=rows, slack_s=slack_s, wait_s=options.wait_share * slack_s)
+            Allowance(
+                constraint=constraint,
+                rows=rows,
+                slack_s=slack_s,
+                tail=tail,
+                wait_s=options.wait_share * slack_s / tail,
+            )
         )
     return tuple(found)
 
@@ -298,7 +344,6 @@ def _scales(
 def _paced(
     snapshot: Snapshot,
     demand: Demand,
-    learnt: Learnt,
     allowances: tuple[Allowance, ...],
     limits: Limits,
 ) -> tuple[Action, ...]:
@@ -307,15 +352,18 @@ def _paced(
     measured, known = measured_wait_s(snapshot)
     predicted = demand.waits.at(current)
     batching: dict[str, float] = {}
-    saturated = set()
+    strained, saturated = set(), set()
     for allowance in allowances:
         rows = list(allowance.rows)
         waits = np.where(known[rows], np.maximum(measured[rows], np.minimum(predicted[rows], 1.0)), 0.0)
-        batching[allowance.constraint.name] = allowance.slack_s - float(waits.sum())
-        busy = demand.waits.b[rows] / np.maximum(current[rows], 1)
-        if np.any((busy >= 0.95) & (current[rows] >= limits.high[rows])):
+        batching[allowance.constraint.name] = allowance.slack_s - allowance.tail * float(waits.sum())
+        load = demand.waits.b[rows] / np.maximum(current[rows], 1)
+        busy = np.fmax(snapshot.by_operator.utilisation[rows], load)[current[rows] >= limits.high[rows]]
+        if np.any(busy >= STRAINED):
+            strained.add(allowance.constraint.name)
+        if np.any(busy >= SATURATED):
             saturated.add(allowance.constraint.name)
-    return paces(snapshot, batching, frozenset(saturated))
+    return paces(snapshot, batching, strained=strained, saturated=saturated)
 
 
 def _over_budget(snapshot: Snapshot, needed: int, most: int | None, limits: Limits) -> tuple[Notice, ...]:

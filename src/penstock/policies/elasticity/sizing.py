@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from penstock.telemetry.moments import totals
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-DRAIN_SHARE = 0.7
+DRAIN_SHARE = 0.6
 """Most of a task's time that is planned for its backlog: the rest must keep up with what arrives."""
 
 
@@ -49,6 +49,9 @@ class Allowance:
     slack_s: float
     """Of the bound, what the tasks themselves leave; negative: they alone take too long."""
     wait_s: float
+    """Mean wait that is planned for."""
+    tail: float = 1.0
+    """What a second of mean wait adds to the constrained statistic, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,8 +88,10 @@ def size(
     for allowance in allowances:
         rows = np.array(allowance.rows, dtype=np.int64)
         floor = np.clip(np.maximum(wanted[rows], carried[rows]), limits.low[rows], limits.high[rows])
-        found = rebalance(waits.take(rows), floor, limits.high[rows], max(0.0, allowance.wait_s))
-        if not found.feasible:
+        # Where the tasks alone take longer than the bound, no number of them helps: only the load is carried.
+        allowed_s = allowance.wait_s if allowance.slack_s > 0 else np.inf
+        found = rebalance(waits.take(rows), floor, limits.high[rows], allowed_s)
+        if not found.feasible or allowance.slack_s <= 0:
             notices.append(_out_of_reach(allowance, waits.take(rows), limits.high[rows], found.wait_s))
         for row, p in zip(allowance.rows, found.parallelism.tolist(), strict=True):
             if p > wanted[row]:
@@ -121,15 +126,7 @@ def size_within(
         return wanted, needed
 
     def stretched(factor: float) -> Sizing:
-        longer = tuple(
-            Allowance(
-                constraint=a.constraint,
-                rows=a.rows,
-                slack_s=a.slack_s,
-                wait_s=max(a.wait_s, 1e-4) * factor,
-            )
-            for a in allowances
-        )
+        longer = tuple(replace(a, wait_s=max(a.wait_s, 1e-4) * factor) for a in allowances)
         return size(demand, longer, limits, options)
 
     low, high, best = 0.0, 20.0, stretched(2.0**20)
