@@ -113,6 +113,6 @@ def primetester(
         cost_cv=0.5,
         record_bytes=81,
     )
-    tested.sink("results", discard(), wiring="spread")
+    tested.wired("spread").sink("results", discard())
     primes.constrain("-> tester", mean_ms=bound_ms, window_s=5, name="tester")
     return primes.build()
