@@ -9,15 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.dataflow import Dataflow, OperatorId, State, alternate, bursts, flow
+from penstock.dataflow import Dataflow, OperatorId, State, alternate, bursts, constant, flow
 from penstock.dataflow.connectors import discard, replay
 from penstock.policies.proposal import Acquire, Action, Move, Pace, Release, Scale, Shed, Switch
 from penstock.runtimes.simulated import Cluster, Link, SimulatedRuntime, SimulationOptions
 from penstock.runtimes.simulated.kernel import CREATED, ENDED, SHED
 from penstock.telemetry import MachineClass
-from tests.simulated.scenes import WHY, act, assert_even, pipeline, rows_of, trace_of
+from tests.simulated.scenes import WHY, act, assert_even, rows_of, trace_of
 
 MOST = 4
+KEYS = 3
 FIDELITIES = ("discrete", "fluid")
 
 
@@ -147,48 +148,62 @@ def drained(runtime: SimulatedRuntime) -> None:
     runtime.advance(runtime.now_s + 20.0)
 
 
-@pytest.mark.parametrize("latency_s", [0.0, 0.02])
-def test_moves_and_rescaling_keep_every_record_once_and_in_the_order_of_its_key(latency_s: float) -> None:
-    dataflow = pipeline(300.0, bytes_per_task=1e6)
+def quick() -> Dataflow:
+    """source -> work (3 tasks) -> count (keyed) -> out, with little to do for each of many records."""
+    p = flow("quick")
+    work = p.source("source", replay(load=constant(1500.0))).map(
+        "work", cost_s=5e-4, parallelism=3, wiring="spread"
+    )
+    state = State(schema="n long", bytes_per_task=1e5)
+    work.keyed("count", key="k", state=state, cost_s=2e-4, parallelism=(1, 6, 2)).sink("out", discard())
+    return p.build()
+
+
+@pytest.mark.parametrize("latency_s", [0.0, 0.05])
+@pytest.mark.parametrize("queue", [20, 100_000])
+def test_moves_and_rescaling_keep_every_record_once_and_in_the_order_of_its_key(
+    latency_s: float, queue: int
+) -> None:
+    """Also records on their way over a slow link are not overtaken by those sent when the task has come nearer."""
     runtime = SimulatedRuntime(
-        dataflow,
+        quick(),
         Cluster.of(MachineClass(name="node", cores=4), 3, link=Link(latency_s=latency_s)),
         seed=5,
-        options=SimulationOptions(keys=7, queue_records=20),
+        options=SimulationOptions(keys=KEYS, queue_records=queue),
     )
     trace = trace_of(runtime)
     count = OperatorId("count")
     steps: list[Action] = [
         Move(operator=count, index=0, source="", target="node-1", reason=WHY),
         Scale(operator=count, current=2, target=5, reason=WHY),
-        Move(operator=count, index=1, source="", target="node-0", reason=WHY),
+        *(Move(operator=count, index=i, source="", target="node-1", reason=WHY) for i in range(5)),
         Scale(operator=count, current=5, target=1, reason=WHY),
         Move(operator=count, index=0, source="", target="node-2", reason=WHY),
-        Scale(operator=count, current=1, target=3, reason=WHY),
+        Scale(operator=count, current=1, target=6, reason=WHY),
+        *(Move(operator=count, index=i, source="", target="node-0", reason=WHY) for i in range(6)),
+        Scale(operator=count, current=6, target=3, reason=WHY),
     ]
     for i, step in enumerate(steps):
-        runtime.advance(1.0 + i)
+        runtime.advance(0.3 * (1 + i))
         (outcome, *_) = act(runtime, step)
         assert outcome.status in ("applied", "deferred", "held")
-    runtime.advance(10.0)
+    runtime.advance(8.0)
     drained(runtime)
     created = rows_of(trace, CREATED, 0)["number"]
     dropped = rows_of(trace, SHED, 0)["number"]
     kept = np.setdiff1d(created, dropped)
     for operator in range(4):
         np.testing.assert_array_equal(np.sort(rows_of(trace, ENDED, operator)["number"]), kept)
-    # `work` has several tasks and so changes the order; from there on every key keeps the order it had.
+    # Between a task of `work` and the owner of a key there is one path: the records of the key keep their order.
     key = _keys(runtime, created)
-    per_key: dict[int, list[list[int]]] = defaultdict(lambda: [[], []])
-    for place, operator in enumerate((1, 2)):
+    worker = dict(rows_of(trace, ENDED, 1)[["number", "index"]].tolist())
+    paths: list[dict[tuple[int, int], list[int]]] = []
+    for operator in (1, 2):
+        paths.append(defaultdict(list))
         for number in rows_of(trace, ENDED, operator)["number"].tolist():
-            per_key[key[number]][place].append(number)
-    assert len(per_key) > 3
-    # Records of one task of `work` leave it in order; those of different tasks may meet differently on the way.
-    tester = dict(rows_of(trace, ENDED, 1)[["number", "index"]].tolist())
-    for left, arrived in per_key.values():
-        for task in range(3):
-            assert [n for n in arrived if tester[n] == task] == [n for n in left if tester[n] == task]
+            paths[-1][worker[number], key[number]].append(number)
+    assert len(paths[0]) == 3 * KEYS
+    assert paths[0] == paths[1]
 
 
 def _keys(runtime: SimulatedRuntime, numbers: np.ndarray) -> dict[int, int]:
@@ -196,14 +211,12 @@ def _keys(runtime: SimulatedRuntime, numbers: np.ndarray) -> dict[int, int]:
     from penstock.runtimes.simulated.draws import GOLDEN, bucket, mix, uniform
 
     tables = runtime._engine._t  # type: ignore[attr-defined]
-    salt, keys = {}, {}
-    feed = tables["feeds"][0]
-    salt = np.uint64(feed["salt"])
+    keys, salt = {}, np.uint64(tables["feeds"][0]["salt"])
     for number in numbers.tolist():
         with np.errstate(over="ignore"):
             h = np.uint64(mix(salt ^ np.uint64(mix(np.uint64(number) + GOLDEN))))
             bits = np.uint64(mix(h + GOLDEN))
-        k = int(bucket(bits, 7))
+        k = int(bucket(bits, KEYS))
         if uniform(np.uint64(mix(bits))) >= tables["key_share"][k]:
             k = int(tables["key_alias"][k])
         keys[number] = k

@@ -52,6 +52,20 @@ def test_slicing_does_not_matter(fidelity: str, cuts: list[float]) -> None:
     assert run(1, cuts, fidelity) == run(1, [], fidelity)
 
 
+def test_observing_changes_nothing() -> None:
+    ends = []
+    for often in (False, True):
+        runtime = SimulatedRuntime(pipeline(400.0), Cluster.of(machine(cores=1), 2), seed=1)
+        trace = trace_of(runtime)
+        for time_s in np.arange(0.05, 3.0, 0.05):
+            runtime.advance(float(time_s))
+            if often:
+                runtime.observe()
+                runtime.ledger()
+        ends.append(b"".join(rows.tobytes() for rows in trace))
+    assert ends[0] == ends[1]
+
+
 def test_another_seed_is_another_run() -> None:
     assert run(1, []) != run(2, [])
 
