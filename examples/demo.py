@@ -28,9 +28,9 @@ def seconds_per_number() -> float:
 
 
 def demo_flow() -> Dataflow:
-    """PrimeTester with a load made for this machine: 0.25 cores' worth of work, then 0.9, then 0.25 again."""
+    """PrimeTester with a load made for this machine: 0.1 cores' worth of work, then 0.45, then 0.1 again."""
     one_core_rps = 1 / seconds_per_number()
-    quiet, busy = round(0.25 * one_core_rps), round(0.9 * one_core_rps)
+    quiet, busy = round(0.1 * one_core_rps), round(0.45 * one_core_rps)
     load = staircase([(STEP_S[0], quiet), (STEP_S[1], busy), (STEP_S[2], quiet)])
     return primetester(load=load, bound_ms=BOUND_MS, testers=(1, WORKERS))
 

@@ -133,7 +133,7 @@ def _session(dataflow: Dataflow, request: RunRequest, stack: ExitStack) -> tuple
     stack.callback(spark.stop)
     spark.sparkContext.setLogLevel("ERROR")
     if request.cluster is not None:
-        have_executors(spark, request.executors)
+        have_executors(spark, request.executors, given=request.cluster)
     return spark, limit
 
 

@@ -63,24 +63,24 @@ def launch(
     return runtime
 
 
-def have_executors(spark: SparkSession, count: int, *, timeout_s: float = 60.0) -> None:
-    """Return when the application has just `count` executors; in local mode at once.
+def have_executors(spark: SparkSession, count: int, *, given: int, timeout_s: float = 60.0) -> None:
+    """Return when the application has just `count` executors, of the `given` it gets at the start.
 
-    A standalone cluster gives an application all it has at the start, whatever `spark.executor.instances` says.
+    A standalone cluster gives an application all it has, whatever `spark.executor.instances` says: what is too much
+    is sent away once it is there, because what is still on its way cannot be called back.
     """
     executors = Executors(spark)
-    if executors.unavailable:
-        return
-    executors.request_total(count)
     deadline_s = time.monotonic() + timeout_s
-    while time.monotonic() < deadline_s:
-        there = [e.id for e in executors.list()]
-        if len(there) == count:
-            return
-        if len(there) > count:
-            executors.kill(there[count:])
+    while len(executors.list()) < given and time.monotonic() < deadline_s:
         time.sleep(0.2)
-    raise SparkInternalsError("executors", f"{count} executors did not come within {timeout_s:g} s")
+    executors.request_total(given)
+    surplus = [e.id for e in executors.list()][count:]
+    if surplus:
+        executors.kill(surplus)
+    while len(executors.list()) != count:
+        if time.monotonic() > deadline_s:
+            raise SparkInternalsError("executors", f"{count} executors were not there within {timeout_s:g} s")
+        time.sleep(0.2)
 
 
 def _restarted(
