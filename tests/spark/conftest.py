@@ -39,6 +39,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items[index] = item
         if group(item):
             item.add_marker(pytest.mark.spark)
+        if "loopback_cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.cluster)
 
 
 def _conf(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
