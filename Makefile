@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-spark test-spark-4.1 check lint types examples bench lock clean
+.PHONY: help setup demo test test-quick test-spark test-cluster test-spark-4.1 check lint types examples bench lock clean
 
 help:            ## this list
 	@grep -hE '^[a-z][a-z0-9.-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -22,15 +22,18 @@ $(READY): requirements.lock pyproject.toml scripts/ensure_java.sh
 demo: setup      ## the main job: a dataflow under control, about two minutes, with a summary at the end
 	$(BIN)/python examples/demo.py
 
-test: setup      ## all tests, the quick ones first
+test: setup      ## the tests, the quick ones first, then those on real Spark in local mode
 	$(BIN)/pytest tests --ignore=tests/spark
-	$(BIN)/pytest tests/spark
+	$(BIN)/pytest tests/spark -m "not cluster"
 
 test-quick: setup  ## everything that needs no Spark
 	$(BIN)/pytest tests --ignore=tests/spark -m "not slow"
 
-test-spark: setup  ## only the tests on real Spark
+test-spark: setup  ## only the tests on real Spark, those on the loopback cluster last
 	$(BIN)/pytest tests/spark
+
+test-cluster: setup  ## only the tests on a loopback cluster: moves, scaling, kills (minutes; wants a quiet machine)
+	$(BIN)/pytest tests/spark -m cluster
 
 test-spark-4.1: setup  ## the Spark tests again, on the oldest supported PySpark
 	test -x $(VENV)-4.1/bin/python || $(PYTHON) -m venv $(VENV)-4.1
