@@ -53,7 +53,7 @@ examples: setup  ## every example, as CI runs them
 
 check: lint types test  ## what CI runs
 
-bench: setup     ## all benchmarks, with their tables
+bench: setup     ## the list of benchmarks; penstock bench NAME runs one
 	$(BIN)/penstock bench
 
 lock:            ## resolve dependencies anew (needs uv)
