@@ -206,8 +206,10 @@ def test_a_fault_of_ours_never_stops_the_query(local_spark: SparkSession, tmp_pa
         wait_for(lambda: sum(pilot.loop.faults.values()) >= 3, what="three faults")
         finished_batch(runtime.query, before + 2)
         assert pilot.running
-        assert pilot.loop.faults["decide-failed"] >= 1
+        assert pilot.loop.faults["decide-failed"] >= 3
         assert "a bug of ours" in pilot.report()
+        told = [c.brief.warnings for c in pilot.journal.cycles(pilot.loop.run_id) if c.brief is not None]
+        assert any("this metric is missing" in warning for warnings in told for warning in warnings)
     read = stopped(runtime)
     assert final(sink) == expected(read)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.dataflow import Dataflow, OperatorId
 from penstock.runtimes.spark.hosts import HostLoads
-from penstock.runtimes.spark.internals.errors import SparkInternalsError
 from penstock.runtimes.spark.internals.executors import Executors
 from penstock.runtimes.spark.internals.shuffles import Shuffles
-from penstock.runtimes.spark.internals.tasks import TaskMetrics, TaskTable
+from penstock.runtimes.spark.internals.tasks import TaskMetrics
 from penstock.runtimes.spark.measures import Measures, TaskRecord
 from penstock.runtimes.spark.operators import OperatorTotals
 from penstock.runtimes.spark.progress import BatchProgress, batches_since
@@ -36,6 +36,8 @@ from penstock.telemetry import (
 )
 
 LATENCY_KEPT_S = 120.0
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +82,8 @@ class Observer:
         """Time that executors were there, added up over all of them."""
         self.batches = 0
         self.records_in = 0
-        self._untold: str | None = None
-        """Why nobody can tell the traffic between partitions."""
-        self.last_tasks: TaskTable | None = None
+        self._untold = False
+        """Whether Spark cannot tell the traffic between partitions."""
 
     @property
     def seen_batch(self) -> int:
@@ -270,11 +271,7 @@ class Observer:
 
     def _places(self, warnings: list[str]) -> dict[tuple[OperatorId, int], str]:
         """Where state partitions live: (operator, partition) to executor."""
-        try:
-            found = self.gauges.steering.places()
-        except SparkInternalsError as problem:
-            warnings.append(str(problem))
-            return {}
+        found: dict[Place, str | None] = _read(self.gauges.steering.places, {}, warnings)
         return {
             (self._state_operators[place.operator], place.partition): executor
             for place, executor in found.items()
@@ -283,12 +280,11 @@ class Observer:
 
     def _shuffled(self, batches: tuple[BatchProgress, ...], warnings: list[str]) -> tuple[float, float]:
         """Bytes that the newest batch read in shuffles, in all and from other executors."""
-        if self.gauges.tasks is None or not batches or self._run is None:
+        tasks, run = self.gauges.tasks, self._run
+        if tasks is None or not batches or run is None:
             return 0.0, 0.0
-        try:
-            table = self.last_tasks = self.gauges.tasks.batch(self._run, batches[-1].batch_id)
-        except SparkInternalsError as problem:
-            warnings.append(str(problem))
+        table = _read(lambda: tasks.batch(run, batches[-1].batch_id), None, warnings)
+        if table is None:
             return 0.0, 0.0
         remote = float(table.shuffle_read_remote_bytes.sum())
         return remote + float(table.shuffle_read_local_bytes.sum()), remote
@@ -296,19 +292,24 @@ class Observer:
     def _traffic(self, batches: tuple[BatchProgress, ...], tasks: Tasks, warnings: list[str]) -> Traffic:
         """Who sent how much to whom in the newest batch, where Spark can still tell."""
         shuffles = self.gauges.shuffles
-        if shuffles is None or not batches or not self._state_operators or self._untold is not None:
+        if shuffles is None or not batches or not self._state_operators or self._untold:
             return Traffic.blank(0)
-        try:
-            found = shuffles.last_batch(self.gauges.query())
-        except SparkInternalsError as problem:
-            # It will be so in every cycle: said once.
-            self._untold = str(problem)
-            warnings.append(self._untold)
-            return Traffic.blank(0)
+        known = len(warnings)
+        found = _read(lambda: shuffles.last_batch(self.gauges.query()), None, warnings)
+        self._untold = len(warnings) > known  # it will be so in every cycle: said once
         if found is None or found[0] != batches[-1].batch_id:
             return Traffic.blank(0)
         operators = [self._state_operators[number] for number in sorted(self._state_operators)]
         return traffic_between(self._flow, operators, found[1], tasks, batches[-1].duration_s)
+
+
+def _read(gauge: Callable[[], T], otherwise: T, warnings: list[str]) -> T:
+    """What a gauge says; one that fails costs its figures and a warning, not the snapshot."""
+    try:
+        return gauge()
+    except Exception as problem:  # whatever Spark's internals do, the other figures are still good
+        warnings.append(f"{type(problem).__name__}: {problem}")
+        return otherwise
 
 
 def sinks_after(flow: Dataflow, operator: OperatorId) -> tuple[OperatorId, ...]:
