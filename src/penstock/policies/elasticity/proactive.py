@@ -36,7 +36,7 @@ SERVICE: dict[Statistic, float] = {"mean": 1.0, "p50": 0.9, "p95": 1.8, "p99": 2
 """A percentile without any wait, over the mean time the tasks take, before it has been measured."""
 STRAINED, SATURATED = 0.8, 0.95
 """Busy shares from which an operator that cannot grow has little, and nothing left."""
-NOISE_SIGMAS, LEAST_MARGIN = 3.0, 0.5
+NOISE_SIGMAS, LEAST_MARGIN = 2.0, 0.5
 """How much noise of the latency is kept away from the bound, and the least that is planned for all the same."""
 FORESEEN = 1.05
 """A demand this much above today's is told as foreseen."""
