@@ -63,7 +63,9 @@ def call(
 def finished(result: Any, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The result of a function that got the whole batch, with a source time."""
     rows = as_batch(result, schema)
-    if SOURCE_TIME not in rows.schema.names:
+    if rows.schema == schema:
+        return rows
+    if rows.schema.get_field_index(SOURCE_TIME) < 0:
         times = batch.column(SOURCE_TIME)
         if rows.num_rows != batch.num_rows:
             times = pa.repeat(pc.max(times), rows.num_rows)

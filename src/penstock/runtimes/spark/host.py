@@ -24,6 +24,9 @@ from penstock.runtimes.spark.measures import TaskMeasures, task_measures
 from penstock.runtimes.spark.messages import PAYLOAD, PORT, Port, unpack
 from penstock.runtimes.spark.shipping import Shipment
 
+WEIGH_EVERY = 16
+"""Batches of a task between two in which the bytes of a row are measured anew."""
+
 
 def alternate_control(operator: str) -> str:
     """The name of the control with the active alternate of an operator."""
@@ -131,7 +134,8 @@ class Task:
         lanes += [door.source for door in program.doors if door.source]
         self._shares = {lane.subject: share_to_keep(lane.subject, controls) for lane in lanes}
         self._turn = measures.partition
-        self._sized: tuple[pa.RecordBatch | None, int] = (None, 0)
+        self._entered = 0
+        self._row_bytes: dict[tuple[str, str], float] = {}
 
     def messages(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """What leaves when messages enter; those for a later host pass unopened."""
@@ -147,6 +151,7 @@ class Task:
     def rows(self, door: Door, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """What leaves when rows enter at a door: messages for later hosts, and results."""
         rows = conform(rows, door.schema)
+        self._entered += 1
         waiting: dict[str, list[pa.RecordBatch]] = {}
         out: list[tuple[Lane, pa.RecordBatch]] = []
         if door.source is not None:
@@ -166,7 +171,8 @@ class Task:
         passed = self._keep(source, rows)
         if source.measured:
             tally = self._measures.tally(source.target, "default")
-            tally.add(rows.num_rows, passed.num_rows, self._size(rows), self._size(passed), 0.0)
+            size, size_out = self._size("in", source.target, rows), self._size("out", source.target, passed)
+            tally.add(rows.num_rows, passed.num_rows, size, size_out, 0.0)
         return passed
 
     def _apply(self, step: Step, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -183,7 +189,8 @@ class Task:
         if step.measured:
             busy_s = time.perf_counter() - began if step.functions else 0.0
             tally = self._measures.tally(step.operator, step.alternates[which])
-            tally.add(batch.num_rows, rows.num_rows, self._size(batch), self._size(rows), busy_s, m2)
+            size, size_out = self._size("in", step.operator, batch), self._size("out", step.operator, rows)
+            tally.add(batch.num_rows, rows.num_rows, size, size_out, busy_s, m2)
         return rows
 
     def _pass_on(
@@ -197,7 +204,8 @@ class Task:
             passed = self._keep(lane, rows)
             if lane.measured:
                 shed = rows.num_rows - passed.num_rows
-                self._measures.passed(lane.stream, rows.num_rows, shed, self._size(passed))
+                size = self._size("on", lane.stream, passed)
+                self._measures.passed(lane.stream, rows.num_rows, shed, size)
             if not passed.num_rows:
                 continue
             if lane.columns is not None:
@@ -217,11 +225,14 @@ class Task:
         utility = None if lane.utility is None else self._functions[lane.utility]
         return kept(rows, share, by=lane.keep_by, salt=lane.salt, utility=utility)
 
-    def _size(self, batch: pa.RecordBatch) -> int:
-        """Bytes of a batch, asked for several times in a row and costly enough (10 µs) to be remembered."""
-        if self._sized[0] is not batch:
-            self._sized = batch, int(batch.nbytes)
-        return self._sized[1]
+    def _size(self, way: str, what: str, batch: pa.RecordBatch) -> int:
+        """Bytes of a batch, by the bytes per row of the last one that was weighed: weighing takes 10 µs."""
+        if not batch.num_rows:
+            return 0
+        row_bytes = self._row_bytes.get((way, what))
+        if row_bytes is None or self._entered % WEIGH_EVERY == 0:
+            row_bytes = self._row_bytes[way, what] = batch.nbytes / batch.num_rows
+        return int(row_bytes * batch.num_rows)
 
 
 def active_alternate(step: Step, controls: Mapping[str, Any]) -> int:

@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from psutil import Process
 from pyspark import SparkContext, TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
-from penstock.runtimes.spark.hosts import HostSample, executor_process, sample_if_due
+from penstock.runtimes.spark.hosts import SAMPLE_EVERY_S, HostSample, executor_process, take_sample
 from penstock.runtimes.spark.internals.task_controls import BATCH_KEY
 from penstock.telemetry.moments import Moments
 from penstock.telemetry.sketch import Sketch
@@ -157,6 +158,7 @@ class TaskMeasures:
         self.task_id = task.taskAttemptId() if task else -1
         self.partition = task.partitionId() if task else 0
         self._about = _about(task)
+        _sampler.start_if_due()
 
     def tally(self, operator: str, alternate: str) -> Tally:
         """Where to count the operator's calls."""
@@ -178,10 +180,9 @@ class TaskMeasures:
 
     def record(self) -> TaskRecord:
         """What was measured until now."""
-        executor = executor_id()
         return TaskRecord(
             host=self.host,
-            executor=executor,
+            executor=executor_id(),
             started_s=self._started_s,
             ended_s=time.time(),
             cpu_s=time.process_time() - self._cpu_s,
@@ -205,7 +206,7 @@ class TaskMeasures:
                 for stream, (n, shed, size) in self.streams.items()
             ),
             sinks=tuple(times.record(sink) for sink, times in self.sinks.items()),
-            sample=sample_if_due(executor),
+            sample=_sampler.taken(),
             **self._about,
         )
 
@@ -220,12 +221,13 @@ class TaskMeasures:
 class SourceTimes:
     """How many records came into being in each tick."""
 
-    __slots__ = ("_counts", "_ticks", "rows")
+    __slots__ = ("_counts", "_scratch", "_ticks", "rows")
 
     def __init__(self) -> None:
         self.rows = 0
         self._ticks: list[NDArray[np.int64]] = []
         self._counts: list[NDArray[np.int64]] = []
+        self._scratch: NDArray[np.int64] = np.empty(0, np.int64)
 
     def add(self, times: pa.Array) -> None:
         """Count timestamps in microseconds; nulls only as rows."""
@@ -234,14 +236,16 @@ class SourceTimes:
             times = times.drop_null()
         if not len(times):
             return
-        ticks = times.view(pa.int64()).to_numpy() >> TICK_BITS
-        first = int(ticks.min())
-        if (
-            int(ticks.max()) - first < 4 * len(ticks) + 10_000
-        ):  # counting is several times faster than sorting
-            counts = np.bincount(ticks - first)
-            occupied = np.flatnonzero(counts)
-            ticks, counts = occupied + first, counts[occupied]
+        if self._scratch.size < len(times):
+            self._scratch = np.empty(len(times), np.int64)
+        ticks = self._scratch[: len(times)]
+        np.right_shift(times.view(pa.int64()).to_numpy(), TICK_BITS, out=ticks)
+        first, last = int(ticks.min()), int(ticks.max())
+        if last - first < 4 * len(ticks) + 10_000:  # counting is several times faster than sorting
+            ticks -= first
+            counts = np.bincount(ticks)
+            found = np.flatnonzero(counts)
+            ticks, counts = found + first, counts[found]
         else:
             ticks, counts = np.unique(ticks, return_counts=True)
         self._ticks.append(ticks)
@@ -282,11 +286,43 @@ def _about(task: TaskContext | None) -> dict[str, Any]:
     }
 
 
+class _Sampler:
+    """Looks at the host beside the task, not in its way: a look walks through all processes and takes 10 ms or more."""
+
+    def __init__(self) -> None:
+        self._next_s = 0.0
+        self._sample: HostSample | None = None
+
+    def start_if_due(self) -> None:
+        """Begin a look unless this worker took one less than a second ago."""
+        now_s = time.monotonic()
+        if now_s >= self._next_s:
+            self._next_s = now_s + SAMPLE_EVERY_S
+            threading.Thread(target=self._look, name="penstock-host-sample", daemon=True).start()
+
+    def taken(self) -> HostSample | None:
+        """The sample, if one was finished since the last call."""
+        sample, self._sample = self._sample, None
+        return sample
+
+    def _look(self) -> None:
+        with suppress(Exception):
+            self._sample = take_sample(executor_id(), _executor())
+
+
+_sampler = _Sampler()
+
+
+@cache
+def _executor() -> Process:
+    return executor_process()
+
+
 @cache
 def executor_id() -> str:
     """The id of this worker's executor, which Spark gives its JVM as an argument; `driver` in local mode."""
     with suppress(Exception):
-        arguments = executor_process().cmdline()
+        arguments = _executor().cmdline()
         if "--executor-id" in arguments:
             return str(arguments[arguments.index("--executor-id") + 1])
     return "driver"
