@@ -46,6 +46,7 @@ class Assembly:
         self._columns: dict[OperatorId, StructType] = {}
         self._counted: set[str] = set()
         self._depth = _depths(dataflow)
+        self._zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
 
     def sinks(self) -> tuple[DataFrame, Tagged | None]:
         """The rows that reach the sinks, and how they are told apart."""
@@ -53,8 +54,8 @@ class Assembly:
         streams = [stream for sink in self.dataflow.sinks for stream in self.dataflow.upstream(sink.id)]
         if len(columns) == 1:
             (only,) = columns.values()
-            return self._results(streams, Plain(schema=arrow_schema(only)), only, "sinks"), None
-        tagged = Tagged.of(columns)
+            return self._results(streams, Plain(schema=self.schema(only)), only, "sinks"), None
+        tagged = Tagged.of(columns, self._zone)
         return self._results(streams, tagged, tagged.schema, "sinks"), tagged
 
     def _results(self, streams: list[Stream], exit_: Exit, columns: StructType, name: str) -> DataFrame:
@@ -98,7 +99,7 @@ class Assembly:
         frames = []
         for stream in self.dataflow.upstream(operator.id):
             columns = self.leaving(stream.source)
-            frame = self._results([stream], Plain(schema=arrow_schema(columns)), columns, stream.id)
+            frame = self._results([stream], Plain(schema=self.schema(columns)), columns, stream.id)
             if stream.wiring == "key":
                 frame = frame.repartition(*(sql.col(f"`{name}`") for name in operator.key))
             elif stream.wiring == "spread":
@@ -143,6 +144,10 @@ class Assembly:
             self._columns[id_] = StructType([StructField(c.name, c.dataType) for c in columns.fields])
         return self._columns[id_]
 
+    def schema(self, columns: StructType) -> pa.Schema:
+        """The columns as Arrow batches have them in this session."""
+        return arrow_schema(columns, self._zone)
+
     def salt(self, id_: OperatorId) -> int:
         """What makes shedding after this operator independent of shedding before it."""
         return self._depth[id_] + 1
@@ -174,7 +179,7 @@ class _Hosts:
                 utility=self._ship(operator.utility),
                 measured=id_ not in self._counted_before,
             )
-        schema = arrow_schema(self._of.leaving(id_))
+        schema = self._of.schema(self._of.leaving(id_))
         door = Door(port=None, schema=schema, leaving=self._lanes(id_, 0), source=own)
         return self._program(f"{id_}=>{self._name}", 0, [door])
 
@@ -187,7 +192,7 @@ class _Hosts:
                 continue
             if what in self._flow.row:
                 id_ = OperatorId(what)
-                schema = arrow_schema(self._of.leaving(id_))
+                schema = self._of.schema(self._of.leaving(id_))
                 lanes = self._lanes(id_, level)
                 doors.append(Door(port=self._port(f"{what}=>").number, schema=schema, leaving=lanes))
             else:
@@ -217,7 +222,7 @@ class _Hosts:
             alternates=tuple(a.name for a in operator.alternates),
             default=operator.alternates.index(operator.best),
             arriving=port.schema,
-            schema=arrow_schema(self._of.leaving(operator.id)),
+            schema=self._of.schema(self._of.leaving(operator.id)),
             state=operator.state.schema,
             state_width=len(columns_of(operator.state.schema)),
             buckets=port.buckets,
@@ -261,7 +266,7 @@ class _Hosts:
             alternates=tuple(a.name for a in operator.alternates),
             functions=tuple(i for a in named if (i := self._ship(a.function)) is not None),
             default=operator.alternates.index(operator.best),
-            schema=arrow_schema(self._of.leaving(operator.id)),
+            schema=self._of.schema(self._of.leaving(operator.id)),
             leaving=self._lanes(operator.id, level),
             measured=operator.id not in self._counted_before,
         )
@@ -299,7 +304,7 @@ class _Hosts:
             salt=self._of.salt(source.id),
             keep_by=source.keep_by,
             utility=self._ship(source.utility),
-            columns=None if expected == self._of.leaving(source.id) else arrow_schema(expected),
+            columns=None if expected == self._of.leaving(source.id) else self._of.schema(expected),
             measured=stream.id not in self._counted_before,
         )
 
@@ -324,7 +329,7 @@ class _Hosts:
                 columns, parts = self._of.arriving(target.id), tasks_of(target, self._of.spark)
                 key = target.key if stream.wiring == "key" else ()
                 buckets = bucket_count(parts)
-            schema = arrow_schema(columns)
+            schema = self._of.schema(columns)
             number = len(self._ports)
             self._ports[what] = Port(number=number, schema=schema, key=key, parts=parts, buckets=buckets)
         return self._ports[what]

@@ -31,13 +31,17 @@ class ResultError(TypeError):
     """A user's function that returned something its operator cannot pass on."""
 
 
-def arrow_schema(columns: StructType) -> pa.Schema:
-    """The Arrow schema Spark uses for these columns, all of them nullable, times in UTC."""
+def arrow_schema(columns: StructType, zone: str = "UTC") -> pa.Schema:
+    """The Arrow schema Spark uses for these columns in a session of that time zone, all of them nullable."""
     try:
         found = to_arrow_schema(columns, timezone="UTC")
     except TypeError:  # before 4.2 UTC is the default and the parameter has another name
         found = to_arrow_schema(columns)
-    return pa.schema([field.with_nullable(True) for field in found])
+    return pa.schema([pa.field(field.name, _in_zone(field.type, zone)) for field in found])
+
+
+def _in_zone(kind: pa.DataType, zone: str) -> pa.DataType:
+    return pa.timestamp(kind.unit, tz=zone) if pa.types.is_timestamp(kind) and kind.tz else kind
 
 
 def columns_of(text: str) -> StructType:
@@ -63,8 +67,6 @@ def call(
 def finished(result: Any, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The result of a function that got the whole batch, with a source time."""
     rows = as_batch(result, schema)
-    if rows.schema == schema:
-        return rows
     if rows.schema.get_field_index(SOURCE_TIME) < 0:
         times = batch.column(SOURCE_TIME)
         if rows.num_rows != batch.num_rows:
@@ -139,8 +141,9 @@ def as_batch(result: Any, schema: pa.Schema) -> pa.RecordBatch:
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The same rows with exactly the columns of `schema`, in its order and types."""
-    if batch.schema == schema:
-        return batch
+    given = batch.schema
+    if given == schema or (given.names == schema.names and given.types == schema.types):
+        return batch  # at most they differ in which columns may be null
     arrays = []
     for field in schema:
         at = batch.schema.get_field_index(field.name)

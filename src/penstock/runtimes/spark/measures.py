@@ -8,12 +8,14 @@ Nothing here may fail a task: what cannot be measured is left out.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,13 +25,16 @@ from psutil import Process
 from pyspark import SparkContext, TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
-from penstock.runtimes.spark.hosts import SAMPLE_EVERY_S, HostSample, executor_process, take_sample
+from penstock.runtimes.spark.hosts import HostSample, executor_process, take_sample
 from penstock.runtimes.spark.internals.task_controls import BATCH_KEY
 from penstock.telemetry.moments import Moments
 from penstock.telemetry.sketch import Sketch
 
 KEPT_BATCHES = 256
 """Batches whose records the driver holds until they are taken; older ones are dropped and counted."""
+
+SAMPLE_EVERY_S = 2.0
+"""Time between two looks at an executor's host, each 10 ms of CPU on a machine with a few hundred processes."""
 
 TICK_BITS = 10
 TICK_S = (1 << TICK_BITS) / 1e6
@@ -287,23 +292,39 @@ def _about(task: TaskContext | None) -> dict[str, Any]:
 
 
 class _Sampler:
-    """Looks at the host beside the task, not in its way: a look walks through all processes and takes 10 ms or more."""
+    """Looks at the host for all workers of an executor, beside the tasks: a look goes through all processes there are.
+
+    Workers know of each other by the time of a file in the executor's own folder, which Spark removes at its end.
+    """
 
     def __init__(self) -> None:
         self._next_s = 0.0
         self._sample: HostSample | None = None
 
     def start_if_due(self) -> None:
-        """Begin a look unless this worker took one less than a second ago."""
+        """Begin a look unless one was taken a moment ago."""
         now_s = time.monotonic()
-        if now_s >= self._next_s:
-            self._next_s = now_s + SAMPLE_EVERY_S
-            threading.Thread(target=self._look, name="penstock-host-sample", daemon=True).start()
+        if now_s < self._next_s:
+            return
+        self._next_s = now_s + SAMPLE_EVERY_S
+        with suppress(OSError):
+            if self._is_my_turn():
+                threading.Thread(target=self._look, name="penstock-host-sample", daemon=True).start()
 
     def taken(self) -> HostSample | None:
         """The sample, if one was finished since the last call."""
         sample, self._sample = self._sample, None
         return sample
+
+    def _is_my_turn(self) -> bool:
+        folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+        if not folder:
+            return True
+        mark = Path(folder) / "penstock-host-sample"
+        if mark.exists() and time.time() - mark.stat().st_mtime < SAMPLE_EVERY_S:
+            return False
+        mark.touch()
+        return True
 
     def _look(self) -> None:
         with suppress(Exception):

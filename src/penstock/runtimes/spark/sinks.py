@@ -37,7 +37,7 @@ class Tagged:
     """`schema` in Arrow's terms."""
 
     @classmethod
-    def of(cls, sinks: Mapping[str, StructType]) -> Tagged:
+    def of(cls, sinks: Mapping[str, StructType], zone: str = "UTC") -> Tagged:
         """The layout for these sinks and their columns."""
         distinct: list[StructType] = []
         groups = {}
@@ -46,7 +46,7 @@ class Tagged:
                 distinct.append(columns)
             groups[sink] = distinct.index(columns)
         bits = {sink: 1 << i for i, sink in enumerate(sinks)}
-        layout = arrow_schema(_wide(tuple(distinct)))
+        layout = arrow_schema(_wide(tuple(distinct)), zone)
         return cls(bits=bits, groups=groups, columns=tuple(distinct), layout=layout)
 
     @property
