@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,9 @@ from penstock.policies.elasticity import (
     Threshold,
     ThresholdOptions,
 )
+from penstock.policies.placement import PlacementOptions, TaskPlacement
 from penstock.policies.proposal import AnyPolicy
+from penstock.policies.shedding import Shedding, SheddingOptions
 from penstock.workloads import WORKLOADS
 
 
@@ -53,6 +56,16 @@ POLICIES: dict[str, Offer] = {
         policy=Elasticity(),
         options=ElasticityOptions,
         summary="hold latency bounds with the fewest nodes (micro-batches) or tasks per operator, proactive",
+    ),
+    "placement": Offer(
+        policy=TaskPlacement(time.monotonic),
+        options=PlacementOptions,
+        summary="move tasks that talk a lot onto the same node, where the saving is worth the moves",
+    ),
+    "shedding": Offer(
+        policy=Shedding(),
+        options=SheddingOptions,
+        summary="share CPU by priority: the least important sinks lose accuracy first, none below its minimum",
     ),
     "nephele": Offer(
         policy=Reactive(),

@@ -4,7 +4,9 @@
 running placement is worth leaving. Solvers read time only from a clock the caller hands in.
 """
 
+from penstock.policies.placement.options import PlacementOptions
 from penstock.policies.placement.placement import BASELINES, DEFAULT_POLICY, POLICIES, Placement, place
+from penstock.policies.placement.policy import PlacementMemory, TaskPlacement
 from penstock.policies.placement.problem import (
     UNPLACED,
     DoesNotFitError,
@@ -30,10 +32,13 @@ __all__ = [
     "Keep",
     "Missing",
     "Placement",
+    "PlacementMemory",
+    "PlacementOptions",
     "PlacementProblem",
     "Replace",
     "ReplacementMemory",
     "ReplacementOptions",
+    "TaskPlacement",
     "place",
     "placement_problem",
     "replacement",

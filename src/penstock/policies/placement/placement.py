@@ -59,7 +59,7 @@ _POLICIES: dict[str, Callable[[PlacementProblem, _Run], Bounded | Assignment]] =
     "ols": lambda problem, run: ols(problem),
     "t-storm": lambda problem, run: t_storm(problem),
     "flink": lambda problem, run: flink(problem),
-    "least-cpu": lambda problem, run: least_cpu(problem, seed=run.seed),
+    "least-cpu": lambda problem, run: least_cpu(problem, preferred=problem.running, seed=run.seed),
 }
 
 POLICIES = tuple(_POLICIES)

@@ -7,7 +7,7 @@ with hysteresis, so that noise in the measured traffic moves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -94,13 +94,16 @@ def replacement(
     move_costs: npt.ArrayLike,
     now_s: float,
     budget: Budget,
+    solve: Callable[[PlacementProblem, Budget], Assignment] | None = None,
 ) -> tuple[Keep | Replace, ReplacementMemory]:
-    """Whether to leave the running placement, and for which."""
+    """Whether to leave the running placement, and for which; `solve` finds it (default: `best_found`)."""
     fits = problem.fits(problem.running)
     if fits and memory.changed_at_s is not None and now_s - memory.changed_at_s < options.cool_down_s:
         return Keep(code="cool-down", facts={"since_s": now_s - memory.changed_at_s}), memory
     charged = priced(problem, move_costs, options.horizon_s)
-    found = settled(charged, best_found(charged, budget).assignment)
+    found = settled(
+        charged, best_found(charged, budget).assignment if solve is None else solve(charged, budget)
+    )
     facts = _facts(charged, found, options.horizon_s)
     changed = ReplacementMemory(changed_at_s=now_s)
     if not fits:

@@ -1,0 +1,66 @@
+"""Options of the placement policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from penstock.policies.placement.placement import DEFAULT_POLICY, POLICIES
+from penstock.policies.placement.replacement import ReplacementOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementOptions:
+    """Which solver looks, how often and how long; what a change must save; how it is carried out."""
+
+    solver: str = DEFAULT_POLICY
+    """How to place: a name that `penstock place --policy` takes."""
+    seconds: float = 1.0
+    """Time the solver may take for one look, in seconds; above 0."""
+    every_s: float = 30.0
+    """Seconds between two looks; above 0."""
+    least_gain: float = 0.05
+    """Share (0..1) of the traffic between nodes that has to be saved, so that noise moves nothing."""
+    horizon_s: float = 600.0
+    """Seconds over which the saved traffic has to pay for the moves; above 0."""
+    cool_down_s: float = 120.0
+    """Seconds after a decision in which it is carried out and no other is made."""
+    confirmations: int = 2
+    """Looks in a row that must find a change worth it before it is made; at least 1."""
+    most_moves: int = 16
+    """Tasks that may be told to move in one cycle; those that save most go first; at least 1."""
+    utilisation: float = 0.75
+    """Share (0..1] of the CPU that other processes leave which a node is filled to (unless it is fuller already)."""
+    uneven: float = 0.0
+    """Micro-batches: how much more than its even share of an operator's tasks a node may hold (0: none)."""
+    pause_s: float = 1.0
+    """How long the records of a task that moves are held up, in seconds; part of what a move costs."""
+    memory_s: float = 30.0
+    """Measured traffic fades with this time constant, in seconds; above 0."""
+    moves: Literal["any", "stateful"] = "any"
+    """Which tasks may move; in micro-batches only state partitions can, whatever is said here."""
+
+    def __post_init__(self) -> None:
+        if self.solver not in POLICIES:
+            raise ValueError(f"no solver '{self.solver}'; there are {', '.join(POLICIES)}")
+        for name in ("seconds", "every_s", "memory_s"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0 s, not {getattr(self, name)}")
+        for name in ("uneven", "pause_s"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} cannot be negative: {getattr(self, name)}")
+        if not 0 < self.utilisation <= 1:
+            raise ValueError(f"utilisation lies in (0, 1], not {self.utilisation}")
+        if self.most_moves < 1:
+            raise ValueError(f"most_moves is at least 1, not {self.most_moves}")
+        _ = self.replacement
+
+    @property
+    def replacement(self) -> ReplacementOptions:
+        """The part of the options that says when a running placement is left."""
+        return ReplacementOptions(
+            horizon_s=self.horizon_s,
+            least_gain=self.least_gain,
+            cool_down_s=self.cool_down_s,
+            confirmations=self.confirmations,
+        )
