@@ -2,7 +2,8 @@
 
 The load of the sources is followed downstream through what was measured of each stream (records in it for each
 record its producer processed), as DS2 does (Kalavri et al. 2018): arrivals that a bottleneck holds back do not
-hide what comes. Copies that a broadcast gives to every task do not get fewer with more tasks.
+hide what comes, and neither does what shedding drops. Else both policies would settle for a part of the load.
+Copies that a broadcast gives to every task do not get fewer with more tasks.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.policies.elasticity.waits import FIT_LIMITS, Waits, kingman_wait_s, measured_wait_s
-from penstock.telemetry import Moments, Snapshot
+from penstock.telemetry import Moments, Snapshot, Streams
 
 Floats = NDArray[np.float64]
 
@@ -30,7 +31,7 @@ class Learnt:
     latency_s: Moments
     processed: Floats
     records: Floats
-    """Per stream."""
+    """Per stream, as many as there would have been without shedding."""
     fit: Floats
     """Measured wait over Kingman's, per operator."""
 
@@ -57,8 +58,7 @@ class Learnt:
             interarrival_s=gaps,
             latency_s=_faded(self.latency_s, keep).merge(_clean(view.latency_s)),
             processed=keep * self.processed + _finite(view.processed),
-            records=keep * self.records
-            + np.where(snapshot.streams.known, _finite(snapshot.streams.records), 0.0),
+            records=keep * self.records + _unshed(snapshot.streams),
             fit=self._fitted(snapshot, service, gaps),
         )
 
@@ -96,11 +96,11 @@ class Demand:
 
 
 def demand_of(snapshot: Snapshot, learnt: Learnt, produced_rps: Floats) -> Demand:
-    """The demand when the sources produce `produced_rps` (rows of `snapshot.sources`)."""
+    """The demand when the sources produce `produced_rps` (rows of `snapshot.sources`) and nothing is shed."""
     flow = snapshot.dataflow
     tasks = np.maximum(snapshot.operators.parallelism, 1).astype(np.float64)
     shared, each = np.zeros(len(flow.operators)), np.zeros(len(flow.operators))
-    shared[snapshot.sources.operator] = _finite(produced_rps) * snapshot.sources.keep
+    shared[snapshot.sources.operator] = _finite(produced_rps)
     per_record = learnt.records / np.array(
         [max(learnt.processed[flow.row[s.source]], 1.0) for s in flow.streams], dtype=np.float64
     )
@@ -122,6 +122,11 @@ def demand_of(snapshot: Snapshot, learnt: Learnt, produced_rps: Floats) -> Deman
     variability = (_ca2(learnt.interarrival_s) + service.cv2) / 2
     a = learnt.fit * s * s * (shared + each * tasks) * variability / free
     return Demand(shared_rps=shared, each_rps=each, waits=Waits(a, b), service_s=s)
+
+
+def _unshed(streams: Streams) -> Floats:
+    kept = streams.known & (streams.keep > 0)
+    return np.where(kept, _finite(streams.records) / np.where(kept, streams.keep, 1.0), 0.0)
 
 
 def _ca2(gaps: Moments) -> Floats:
