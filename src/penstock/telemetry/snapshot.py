@@ -278,6 +278,8 @@ class Batches:
     duration_s: Floats
     fixed_s: Floats
     """The part that does not depend on the number of records: planning, log, commit."""
+    busy_s: Floats
+    """Core-seconds for which operators were at work on the records; NaN where that is not measured."""
     interval_s: float
     """Shortest time between two batches now (0: one right after the other)."""
 

@@ -102,6 +102,7 @@ class BatchEngine:
                 records=records,
                 duration_s=durations,
                 fixed_s=np.full(len(batches), self.overhead_s / 2),
+                busy_s=np.full(len(batches), np.nan),
                 interval_s=0.0,
             ),
         )

@@ -96,6 +96,7 @@ def test_learns_the_line_from_batches(overhead: float, record: float, sizes: lis
             records=n,
             duration_s=overhead + record * n / cores,
             fixed_s=np.full(len(n), overhead),
+            busy_s=np.full(len(n), np.nan),
             interval_s=0.0,
         ),
         cores,

@@ -172,6 +172,7 @@ def test_where_the_runtime_works_in_batches_nodes_are_scaled() -> None:
         records=np.full(3, 5000.0),
         duration_s=np.full(3, 9.0),
         fixed_s=np.full(3, 0.2),
+        busy_s=np.full(3, np.nan),
         interval_s=0.0,
     )
     snapshot = a_snapshot(batches=batches, backlog_records=50_000.0, time_s=5.0)

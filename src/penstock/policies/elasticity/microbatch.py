@@ -23,6 +23,18 @@ FORGET = 0.97
 """How much of the weight of earlier batches is left after one more."""
 
 
+OUTLIER = 2.0
+"""A batch slower than this many times what was expected counts for less: it was cold, or moved state."""
+
+OVERHEAD_PRIOR, RECORD_PRIOR = 0.25, 2.0
+"""How many batches the measured fixed part and the measured work per record are worth as evidence. What neither
+explains is most often fixed too (scheduling, starting tasks), so the first is worth less."""
+
+UNMEASURED_PRIOR = 2.0
+"""What the fixed part is worth where the work of operators is not measured: then what it does not explain counts as
+work, which asks for more nodes rather than too few."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchCost:
     """What batches were seen to cost: weighted sums of a line fitted through (records per core, seconds).
@@ -36,21 +48,39 @@ class BatchCost:
     xx: float = 0.0
     xy: float = 0.0
     fixed: float = 0.0
+    work_records: float = 0.0
+    """Records of batches whose work was measured."""
+    work_s: float = 0.0
+    """Core-seconds of that work."""
 
-    def learn(self, batches: Batches, cores: float) -> BatchCost:
-        """With the given batches, which ran on `cores` cores; empty batches teach nothing of the cost of records."""
-        w, x, y, xx, xy, f = self.weight, self.x, self.y, self.xx, self.xy, self.fixed
-        for records, seconds, fixed in zip(batches.records, batches.duration_s, batches.fixed_s, strict=True):
-            if (
-                not (records > 0 and seconds > 0 and math.isfinite(records) and math.isfinite(seconds))
-                or cores <= 0
-            ):
-                continue
-            share = float(records) / cores
-            w, x, y = w * FORGET + 1, x * FORGET + share, y * FORGET + seconds
-            xx, xy = xx * FORGET + share * share, xy * FORGET + share * seconds
-            f = f * FORGET + max(0.0, float(fixed))
-        return BatchCost(weight=w, x=x, y=y, xx=xx, xy=xy, fixed=f)
+    def learn(self, batches: Batches, cores: float, keep: float = 1.0) -> BatchCost:
+        """With the given batches, which ran on `cores` cores; empty batches teach nothing of the cost of records.
+
+        `keep` is the share of what was read that shedding let pass: only that costs anything to speak of.
+        """
+        cost = self
+        for records, seconds, fixed, busy in zip(
+            batches.records, batches.duration_s, batches.fixed_s, batches.busy_s, strict=True
+        ):
+            if keep * records > 0 and seconds > 0 and cores > 0 and math.isfinite(records + seconds):
+                cost = cost._with(keep * float(records), float(seconds), float(fixed), float(busy), cores)
+        return cost
+
+    def _with(self, records: float, seconds: float, fixed: float, busy: float, cores: float) -> BatchCost:
+        share = records / cores
+        expected = self.overhead_s + self.record_s * share
+        weight = min(1.0, OUTLIER * expected / seconds) if self.known else 1.0
+        measured = weight if math.isfinite(busy) and busy > 0 else 0.0
+        return BatchCost(
+            weight=self.weight * FORGET + weight,
+            x=self.x * FORGET + weight * share,
+            y=self.y * FORGET + weight * seconds,
+            xx=self.xx * FORGET + weight * share * share,
+            xy=self.xy * FORGET + weight * share * seconds,
+            fixed=self.fixed * FORGET + weight * max(0.0, fixed if math.isfinite(fixed) else 0.0),
+            work_records=self.work_records * FORGET + measured * records,
+            work_s=self.work_s * FORGET + (measured * busy if measured else 0.0),
+        )
 
     @property
     def known(self) -> bool:
@@ -68,19 +98,25 @@ class BatchCost:
         return self._line()[1]
 
     def _line(self) -> tuple[float, float]:
-        """Least squares, with the measured fixed part as a prior worth `prior` batches for the intercept."""
+        """Least squares, drawn to the measured fixed part and to the measured work per record.
+
+        Batches of one size say nothing about what is fixed and what is not: then these decide.
+        """
         if not self.known:
             return 0.0, 0.0
-        prior = 2.0
         floor = self.fixed / self.weight
-        w, y = self.weight + prior, self.y + prior * floor
-        determinant = w * self.xx - self.x * self.x
-        if determinant <= 1e-12 * w * self.xx:
+        work = self.work_s / self.work_records if self.work_records else None
+        a = OVERHEAD_PRIOR if work is not None else UNMEASURED_PRIOR
+        b = RECORD_PRIOR * self.xx / self.weight if work is not None else 0.0
+        w, y = self.weight + a, self.y + a * floor
+        xx, xy = self.xx + b, self.xy + b * (work or 0.0)
+        determinant = w * xx - self.x * self.x
+        if determinant <= 1e-12 * w * xx:
             return floor, max(0.0, (self.y - self.weight * floor) / self.x) if self.x else 0.0
-        slope = (w * self.xy - self.x * y) / determinant
+        slope = (w * xy - self.x * y) / determinant
         start = (y - slope * self.x) / w
         if start < floor:  # a line that starts below what was measured as fixed goes through that instead
-            return floor, max(0.0, (self.xy - floor * self.x) / self.xx)
+            return floor, max(0.0, (xy - floor * self.x) / xx)
         return start, max(0.0, slope)
 
 

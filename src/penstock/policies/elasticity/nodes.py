@@ -10,7 +10,7 @@ from penstock.dataflow import Constraint
 from penstock.policies.elasticity.microbatch import BatchCost, batch_length_s, cores_to_drain, latency_s
 from penstock.policies.elasticity.options import NodeOptions
 from penstock.policies.proposal import Cost, Expectation, Notice, Proposal, Reason, Scale
-from penstock.telemetry import Snapshot
+from penstock.telemetry import Snapshot, Sources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,9 @@ class NodeElasticity:
         staying = ~nodes.draining
         current = int(staying.sum())
         cores = float(nodes.cores[staying & nodes.ready].sum())
-        cost = memory.cost.learn(snapshot.batches, cores) if snapshot.batches is not None else memory.cost
+        cost = memory.cost
+        if snapshot.batches is not None:
+            cost = cost.learn(snapshot.batches, cores, _kept(snapshot.sources))
         changed = snapshot.time_s if current != memory.nodes else memory.changed_s
         seen = NodeMemory(cost=cost, wanted=memory.wanted, changed_s=changed, nodes=current)
         if not cost.known or not current or not snapshot.dataflow.constraints:
@@ -85,11 +87,11 @@ class NodeElasticity:
 
 
 def need_of(snapshot: Snapshot, constraint: Constraint, cost: BatchCost, options: NodeOptions) -> Need:
-    """The fewest nodes that the model says hold one constraint with the measured load and backlog."""
+    """The fewest nodes that the model says hold one constraint with the whole load and backlog, nothing shed."""
     nodes, sources = snapshot.nodes, snapshot.sources
     per_node = float(nodes.cores[nodes.known].mean()) if nodes.known.any() else float(nodes.cores.mean())
     known = sources.known
-    rate = float((sources.produced_rps * sources.keep)[known].sum())
+    rate = float(sources.produced_rps[known].sum())
     backlog = float(sources.backlog_records[known].sum())
     limit = (
         options.max_nodes or next((c.available for c in snapshot.classes if c.available), None) or len(nodes)
@@ -115,6 +117,14 @@ def need_of(snapshot: Snapshot, constraint: Constraint, cost: BatchCost, options
         feasible=feasible,
         for_backlog=feasible and bool(holds[:at].any()),
     )
+
+
+def _kept(sources: Sources) -> float:
+    """Share of all records read that the sources let pass."""
+    read = np.where(sources.known, np.maximum(sources.read_rps, 0.0), 0.0)
+    if read.sum() > 0:
+        return float((read * sources.keep).sum() / read.sum())
+    return float(sources.keep[sources.known].mean()) if sources.known.any() else 1.0
 
 
 def _reason(snapshot: Snapshot, need: Need, cost: BatchCost, *, grows: bool) -> Reason:

