@@ -5,10 +5,27 @@ from collections.abc import Callable
 from penstock.dataflow import Dataflow
 from penstock.workloads.primetester import primetester
 from penstock.workloads.sentiment import sentiment
+from penstock.workloads.shapes import diamond, linear, star
+from penstock.workloads.smart_homes import smart_homes
+from penstock.workloads.taxi_routes import taxi_routes
 
 WORKLOADS: dict[str, Callable[[], Dataflow]] = {
     "primetester": primetester,
     "sentiment": sentiment,
+    "smart-homes": smart_homes,
+    "taxi-routes": taxi_routes,
+    "linear": linear,
+    "diamond": diamond,
+    "star": star,
 }
 
-__all__ = ["WORKLOADS", "primetester", "sentiment"]
+__all__ = [
+    "WORKLOADS",
+    "diamond",
+    "linear",
+    "primetester",
+    "sentiment",
+    "smart_homes",
+    "star",
+    "taxi_routes",
+]
