@@ -1,0 +1,36 @@
+"""Choose among alternates, machines and cost: enough of the input gets through, value minus cost is large.
+
+`DECIDERS` plan deployments: `best` is ours, `ce`, `sh`, `ga` and `br` are the paper's.
+"""
+
+from penstock.policies.provisioning.catalogue import CATALOGUE, CURRENT, M1, SPOT
+from penstock.policies.provisioning.deciders import DECIDERS
+from penstock.policies.provisioning.deployment import Assessment, Deployment, Provision, assess
+from penstock.policies.provisioning.problem import (
+    Demand,
+    DemandError,
+    Graph,
+    Measured,
+    Worth,
+    demand_of,
+    graph_of,
+)
+
+__all__ = [
+    "CATALOGUE",
+    "CURRENT",
+    "DECIDERS",
+    "M1",
+    "SPOT",
+    "Assessment",
+    "Demand",
+    "DemandError",
+    "Deployment",
+    "Graph",
+    "Measured",
+    "Provision",
+    "Worth",
+    "assess",
+    "demand_of",
+    "graph_of",
+]

@@ -1,0 +1,188 @@
+"""Centralised (CE) and sharded (SH) greedy deployment: dynamic-dataflows.txt, algorithm 1 and table 1.
+
+The paper reads machines as bins of cores. Both give cores on the largest class to operators in depth-first order and
+then to the one with the lowest Ω_i; CE knows the cost of what follows an alternate, and repacks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+from penstock.policies.provisioning.deployment import Deployment, Provision, assess
+from penstock.policies.provisioning.flow import FREE_S, mean_share, steady
+from penstock.policies.provisioning.limits import downstream_costs, explain_if_impossible, out_of_reach
+from penstock.policies.provisioning.problem import Demand, Floats, Ints, full_rates
+
+
+def deploy_greedy(demand: Demand, *, centralised: bool) -> Provision:
+    """The greedy deployment, CE or SH. Raises DemandError where it cannot keep the throughput or the budget."""
+    explain_if_impossible(demand)
+    alternates = ranked_alternates(demand, centralised=centralised)
+    owners = core_by_core(demand, alternates)
+    deployment = _on_largest(demand, alternates, owners)
+    why = ["alternates by value over " + ("cost with what follows" if centralised else "own cost")]
+    if centralised:
+        deployment = _repacked(demand, deployment)
+        why.append("over-provisioned instances on the smallest class that fits, machines repacked")
+    found = assess(demand, deployment)
+    if not found.meets:
+        raise out_of_reach(demand, found.cost_per_hour, found.throughput)
+    name = "ce" if centralised else "sh"
+    return Provision(decider=name, deployment=deployment, assessment=found, why=tuple(why))
+
+
+def ranked_alternates(demand: Demand, *, centralised: bool) -> Ints:
+    """Per operator the alternate of the highest value over cost; free ones by value alone."""
+    graph = demand.graph
+    cost = downstream_costs(demand) if centralised else graph.cost_s
+    ratio = np.where(graph.value > 0, graph.value / np.maximum(cost, FREE_S), -1.0)
+    return np.asarray(ratio.argmax(axis=1))
+
+
+def core_by_core(demand: Demand, alternates: Ints) -> Ints:
+    """The owner of each core, in the order they are given out, until Ω ≥ Ω̂ on cores of the largest class."""
+    graph = demand.graph
+    cost, selectivity = graph.of(alternates)
+    wanted = full_rates(graph, demand.input_rps, selectivity)
+    speed = float(demand.core_speed[demand.largest])
+    # Enough for every operator to carry everything: the loop ends there at the latest.
+    most = int(np.ceil(cost * wanted / speed).sum()) + len(cost)
+    owners = give_cores(
+        graph.order,
+        graph.depth_first,
+        graph.feeds,
+        graph.outputs,
+        demand.input_rps,
+        cost,
+        selectivity,
+        wanted,
+        speed,
+        demand.throughput,
+        most,
+    )
+    return np.asarray(owners)
+
+
+@njit(cache=True)
+def give_cores(
+    order: Ints,
+    depth_first: Ints,
+    feeds: Floats,
+    outputs: Ints,
+    input_rps: Floats,
+    cost: Floats,
+    selectivity: Floats,
+    wanted: Floats,
+    speed: float,
+    target: float,
+    most: int,
+) -> Ints:
+    """Owners of cores of one speed: one for each operator, then always to the lowest Ω_i, until Ω ≥ target."""
+    owners = np.empty(most, np.int64)
+    power = np.zeros(len(order))
+    given = 0
+    for i in depth_first:
+        if cost[i] > FREE_S and wanted[i] > 0:
+            owners[given] = i
+            power[i] += speed
+            given += 1
+    while given < most:
+        processed = steady(order, feeds, input_rps, cost, selectivity, power)
+        if mean_share(processed, wanted, outputs) >= target - 1e-9:
+            break
+        i = bottleneck(order, feeds, input_rps, selectivity, processed)
+        if i < 0:
+            break
+        owners[given] = i
+        power[i] += speed
+        given += 1
+    return owners[:given]
+
+
+@njit(cache=True)
+def bottleneck(order: Ints, feeds: Floats, input_rps: Floats, selectivity: Floats, processed: Floats) -> int:
+    """The operator that processes the smallest share of what reaches it; -1 if all process everything."""
+    arriving = input_rps.copy()
+    lowest, found = 1.0 - 1e-12, -1
+    for i in order:
+        if arriving[i] > 0:
+            share = processed[i] / arriving[i]
+            if share < lowest:
+                lowest, found = share, i
+        for j in range(len(order)):
+            if feeds[i, j] > 0:
+                arriving[j] += processed[i] * selectivity[i]
+    return found
+
+
+def _on_largest(demand: Demand, alternates: Ints, owners: Ints) -> Deployment:
+    cores = int(demand.cores[demand.largest])
+    count = -(-len(owners) // cores)
+    table = np.zeros((count, len(alternates)), dtype=np.int64)
+    np.add.at(table, (np.arange(len(owners)) // cores, owners), 1)
+    return Deployment(
+        alternates=alternates, machines=np.full(count, demand.largest, dtype=np.int64), cores=table
+    )
+
+
+@dataclass(slots=True)
+class _Machine:
+    """A machine while it is repacked."""
+
+    row: int
+    table: Ints
+
+
+def _repacked(demand: Demand, deployment: Deployment) -> Deployment:
+    """CE's two levels: over-provisioned instances to smaller machines, then machines with free cores too."""
+    graph = demand.graph
+    cost, selectivity = graph.of(deployment.alternates)
+    power = deployment.power(demand.core_speed[deployment.machines])
+    used = cost * steady(graph.order, graph.feeds, demand.input_rps, cost, selectivity, power)
+    machines, table = deployment.machines.copy(), deployment.cores.copy()
+    extra: list[_Machine] = []
+    speed = float(demand.core_speed[demand.largest])
+    for i in np.flatnonzero(table.sum(axis=0)):
+        rest = float(used[i] - (table[:, i].sum() - 1) * speed)
+        fits = [k for k in range(len(demand.classes)) if demand.core_speed[k] >= rest - 1e-9]
+        smallest = min(fits, key=lambda k: (demand.hourly[k], demand.cores[k]))
+        if rest <= 0 or demand.core_speed[smallest] < speed:
+            at = int(np.flatnonzero(table[:, i])[-1])
+            table[at, i] -= 1
+            if rest > 0:
+                own = np.zeros(table.shape[1], dtype=np.int64)
+                own[i] = 1
+                extra.append(_Machine(int(smallest), own))
+    fullness = table.sum(axis=1)
+    whole = fullness == demand.cores[machines]
+    loose = [_Machine(int(machines[m]), table[m].copy()) for m in np.flatnonzero(~whole & (fullness > 0))]
+    packed = _iterative(demand, loose) + extra
+    tables = [table[whole], *(m.table[None, :] for m in packed)]
+    rows = [machines[whole], np.array([m.row for m in packed], dtype=np.int64)]
+    return Deployment(
+        alternates=deployment.alternates, machines=np.concatenate(rows), cores=np.vstack(tables)
+    )
+
+
+def _iterative(demand: Demand, loose: list[_Machine]) -> list[_Machine]:
+    """Iterative repacking: all instances on machines with free cores, put onto the cheapest machines of that speed."""
+    speeds = sorted({float(demand.core_speed[m.row]) for m in loose})
+    packed: list[_Machine] = []
+    for speed in speeds:
+        mine = [m for m in loose if demand.core_speed[m.row] == speed]
+        instances = [int(i) for m in mine for i in np.repeat(np.arange(len(m.table)), m.table)]
+        sizes = sorted(
+            (k for k in range(len(demand.classes)) if demand.core_speed[k] == speed),
+            key=lambda k: -demand.cores[k],
+        )
+        while instances:
+            # The largest machine that is filled, else the cheapest that holds the rest.
+            filled = [k for k in sizes if demand.cores[k] <= len(instances)]
+            k = filled[0] if filled else min(sizes, key=lambda k: demand.hourly[k])
+            taken, instances = instances[: int(demand.cores[k])], instances[int(demand.cores[k]) :]
+            table = np.bincount(taken, minlength=len(mine[0].table)).astype(np.int64)
+            packed.append(_Machine(k, table))
+    return packed

@@ -1,0 +1,177 @@
+"""Our decider for deployments: the most profitable one as an integer program over counts, solved with HiGHS.
+
+Cores of a class are alike and belong to one operator each, so a deployment is fully described by how many cores of each
+class every operator has: no packing is left to do. The program does not grow with the rate; only laying out the
+machines does.
+
+    max  Γ - σ·µ   over   z[i,j] alternate j of i is active, x[i,j] records/s it processes,
+                          n[i,k] cores of class k for i, y[k] machines of class k
+    s.t. Σ_j z[i,j] = 1,  x[i,j] ≤ D[i]·z[i,j],  Σ_j x[i,j] ≤ inputs of i,  Σ_k π_k·n[i,k] ≥ Σ_j c[i,j]·x[i,j],
+         Σ_i n[i,k] ≤ N_k·y[k],  mean over outputs of x[o]/d[o] ≥ Ω̂,  x[i] ≥ (Ω̂-ε)·d[i],  Σ_k price_k·y[k] ≤ budget
+
+d[o] depends on which alternates are active upstream; it is exact where selectivities do not differ between alternates,
+and otherwise each combination of the alternates that do is solved for itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import coo_array
+
+from penstock.policies.provisioning.deployment import Deployment, Provision, assess, laid_out
+from penstock.policies.provisioning.greedy import deploy_greedy
+from penstock.policies.provisioning.limits import explain_if_impossible
+from penstock.policies.provisioning.problem import Demand, DemandError, Floats, Ints, full_rates
+
+GAP = 5e-4
+"""Relative gap at which the solver may stop."""
+NODES = 3_000
+"""Branches the solver may look at: a count, not a time, so that the answer is always the same."""
+COMBINATIONS = 64
+"""Most combinations of selectivities that are tried one by one."""
+MANY_CORES = 500
+"""From this many cores on, counts are rounded up from the continuous program: at most one core per operator more."""
+
+
+def deploy_best(demand: Demand) -> Provision:
+    """The most profitable deployment that keeps the throughput, or the greedy one where that is better.
+
+    Raises DemandError where nothing keeps it.
+    """
+    explain_if_impossible(demand)
+    found: list[tuple[Deployment, str]] = []
+    for fixed in _combinations(demand):
+        solved = _solve(demand, fixed)
+        if solved is not None:
+            found.append((solved, "integer program over counts of cores and machines"))
+    try:
+        found.append(
+            (deploy_greedy(demand, centralised=True).deployment, "greedy, the program found no better")
+        )
+    except DemandError:
+        if not found:
+            raise
+    assessed = [(assess(demand, d), d, how) for d, how in found]
+    kept = [a for a in assessed if a[0].meets] or assessed
+    best, deployment, how = max(kept, key=lambda a: a[0].profit)
+    return Provision(decider="best", deployment=deployment, assessment=best, why=(how,))
+
+
+def _combinations(demand: Demand) -> Iterator[dict[int, float]]:
+    """Selectivities to fix: for every operator whose alternates differ in it, one of them."""
+    graph = demand.graph
+    choices: dict[int, list[float]] = {}
+    for i in range(len(graph.operators)):
+        usable = graph.value[i] > 0
+        levels = sorted(set(graph.selectivity[i][usable].tolist()), reverse=True)
+        if len(levels) > 1:
+            choices[i] = levels
+    for combination in itertools.islice(itertools.product(*choices.values()), COMBINATIONS):
+        yield dict(zip(choices, combination, strict=True))
+
+
+def _solve(demand: Demand, fixed: dict[int, float]) -> Deployment | None:
+    graph = demand.graph
+    P, K = len(graph.operators), len(demand.classes)
+    allowed = graph.value > 0
+    for i, level in fixed.items():
+        allowed[i] &= graph.selectivity[i] == level
+    pairs = [(i, int(j)) for i in range(P) for j in np.flatnonzero(allowed[i])]
+    selectivity = np.array([graph.selectivity[i][allowed[i]][0] for i in range(P)])
+    wanted = full_rates(graph, demand.input_rps, selectivity)
+    A = len(pairs)
+    z, x, n, y = 0, A, 2 * A, 2 * A + P * K
+    size = y + K
+    rows: list[tuple[dict[int, float], float, float]] = []
+    of_operator: list[list[int]] = [[] for _ in range(P)]
+    for a, (i, _) in enumerate(pairs):
+        of_operator[i].append(a)
+        rows.append(({x + a: 1.0, z + a: -float(wanted[i])}, -np.inf, 0.0))
+    for i in range(P):
+        rows.append(({z + a: 1.0 for a in of_operator[i]}, 1.0, 1.0))
+        arriving = {x + a: 1.0 for a in of_operator[i]}
+        for h in np.flatnonzero(graph.feeds[:, i]):
+            for a in of_operator[int(h)]:
+                arriving[x + a] = arriving.get(x + a, 0.0) - float(selectivity[h])
+        rows.append((arriving, -np.inf, float(demand.input_rps[i])))
+        powered = {n + i * K + k: -float(demand.core_speed[k]) for k in range(K)}
+        for a in of_operator[i]:
+            powered[x + a] = float(graph.cost_s[pairs[a]])
+        rows.append((powered, -np.inf, 0.0))
+        if wanted[i] > 0:
+            rows.append(({x + a: 1.0 for a in of_operator[i]}, demand.least_share * float(wanted[i]), np.inf))
+    for k in range(K):
+        shared = {n + i * K + k: 1.0 for i in range(P)}
+        shared[y + k] = -float(demand.cores[k])
+        rows.append((shared, -np.inf, 0.0))
+    live = [o for o in graph.outputs if wanted[o] > 0]
+    if live:
+        share = {x + a: 1.0 / (len(live) * float(wanted[o])) for o in live for a in of_operator[int(o)]}
+        idle = len(graph.outputs) - len(live)
+        least = (demand.throughput * len(graph.outputs) - idle) / len(live)
+        rows.append((share, min(1.0, least), np.inf))
+    if np.isfinite(demand.budget_per_hour):
+        spent = {y + k: float(demand.hourly[k]) for k in range(K)}
+        rows.append((spent, -np.inf, demand.budget_per_hour))
+    objective = np.zeros(size)
+    for a, pair in enumerate(pairs):
+        objective[z + a] = -graph.value[pair] / P
+    # Of equally priced machines the larger: fewer boundaries for records to cross.
+    objective[y : y + K] = demand.sigma * demand.hourly * (1 - 1e-7 * demand.cores)
+    upper = np.full(size, np.inf)
+    upper[z:x] = 1.0
+    upper[y:] = [np.inf if c.available is None else c.available for c in demand.classes]
+    integral = np.ones(size)
+    integral[x:n] = 0
+    relaxed = float((graph.cost_s.min(axis=1, initial=np.inf, where=allowed) * wanted).sum()) > MANY_CORES
+    if relaxed:
+        integral[n:] = 0
+    result = milp(
+        objective,
+        integrality=integral,
+        bounds=Bounds(0.0, upper),
+        constraints=_constraint(rows, size),
+        options={"mip_rel_gap": GAP, "node_limit": NODES},
+    )
+    if result.x is None:
+        return None
+    alternates: Ints = np.zeros(P, dtype=np.int64)
+    for a, (i, j) in enumerate(pairs):
+        if result.x[z + a] > 0.5:
+            alternates[i] = j
+    counts = np.clip(result.x[n : n + P * K].reshape(P, K), 0.0, None)
+    cores = _rounded(demand, counts) if relaxed else np.rint(counts).astype(np.int64)
+    machines, table = laid_out(np.ascontiguousarray(cores.T), demand.cores, graph.depth_first)
+    return Deployment(alternates=alternates, machines=machines, cores=table)
+
+
+def _constraint(rows: list[tuple[dict[int, float], float, float]], size: int) -> LinearConstraint:
+    where = [(r, c, v) for r, (entries, _, _) in enumerate(rows) for c, v in entries.items()]
+    r, c, v = zip(*where, strict=True)
+    matrix = coo_array((v, (r, c)), shape=(len(rows), size)).tocsr()
+    return LinearConstraint(matrix, [low for _, low, _ in rows], [high for _, _, high in rows])
+
+
+def _rounded(demand: Demand, counts: Floats) -> Ints:
+    """Whole cores for the power that the continuous program gave each operator.
+
+    Where any number can be had: the largest class of the best price for power, and for the rest the cheapest core that
+    is fast enough. Where numbers are limited: the program's own classes, rounded up.
+    """
+    if any(c.available is not None for c in demand.classes):
+        return np.ceil(counts - 1e-6).astype(np.int64)
+    power = counts @ demand.core_speed
+    per_power = np.round(demand.hourly / (demand.cores * demand.core_speed), 12)
+    bulk = int(np.lexsort((-demand.cores, per_power))[0])
+    cores = np.zeros(counts.shape, dtype=np.int64)
+    cores[:, bulk] = np.floor(power / demand.core_speed[bulk] + 1e-9)
+    per_core = demand.hourly / demand.cores
+    for i, rest in enumerate(power - cores[:, bulk] * demand.core_speed[bulk]):
+        if rest > 1e-9:
+            fits = np.flatnonzero(demand.core_speed >= rest - 1e-9)
+            cores[i, fits[np.lexsort((-demand.cores[fits], per_core[fits]))[0]]] += 1
+    return cores
