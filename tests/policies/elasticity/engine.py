@@ -36,6 +36,7 @@ class BatchEngine:
     cores_per_node: float = 1.0
     limit: int = 8
     startup_s: float = 5.0
+    measures_work: bool = True
     time_s: float = 0.0
     read: float = 0.0
     began_s: float = 0.0
@@ -102,7 +103,7 @@ class BatchEngine:
                 records=records,
                 duration_s=durations,
                 fixed_s=np.full(len(batches), self.overhead_s / 2),
-                busy_s=np.full(len(batches), np.nan),
+                busy_s=records * self.record_s if self.measures_work else np.full(len(batches), np.nan),
                 interval_s=0.0,
             ),
         )

@@ -23,23 +23,25 @@ class NodeOptions:
     """Seconds after a change in which only growth is decided: a new node is cold at first."""
     utilisation: float = 0.85
     """Highest busy share (0..1) of the cores that is planned for."""
+    startup_s: float = 15.0
+    """Seconds from asking for a node until it works, before this has been measured."""
+    caution: float = 1.0
+    """Standard deviations of the arrival forecast to be ready for, 0 or more."""
+    most_caution: float = 0.3
+    """Largest share (0..) that the forecast's uncertainty adds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElasticityOptions(NodeOptions):
     """The options for nodes, and how many tasks each operator gets where the runtime can change that.
 
-    `margin` and the bounds on nodes are shared; what follows is about tasks alone.
+    `margin`, the bounds on nodes and the caution are shared; what follows is about tasks alone.
     """
 
     wait_share: float = 0.7
     """Share (0..1) of what tasks leave of `margin` times the bound that is planned for waiting in queues."""
     task_utilisation: float = 0.9
     """Highest busy share (0..1) of a task that is planned for."""
-    caution: float = 1.0
-    """Standard deviations of the arrival forecast to be ready for, 0 or more."""
-    most_caution: float = 0.3
-    """Largest share (0..) that the forecast's uncertainty adds."""
     task_startup_s: float = 2.0
     """Seconds from asking for tasks until they work, before this has been measured."""
     drain_s: float = 2.5
