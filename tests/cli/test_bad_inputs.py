@@ -103,7 +103,8 @@ def test_bad_rate_traces(flow: str, tmp_path: Path, text: str, fragment: str) ->
         (["place", "--benchmark", "star", "--cluster", "huge"], "no cluster 'huge'"),
         (["bench", "nothing"], "no benchmark 'nothing'"),
         (["reproduce", "nobody"], "no paper 'nobody'"),
-        (["plan", "primetester"], "not there yet"),
+        (["plan", "primetester", "--rate", "many"], "--rate takes N or SOURCE=N"),
+        (["plan", "primetester", "--rate", "5", "--policy", "bst"], "did you mean 'best'?"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -198,9 +198,53 @@ def place(
 
 
 @app.command()
-def plan(flow: Flow, json: Json = False) -> None:
-    """Deployment plan only: alternates, cores, nodes, cost."""
-    raise InputError("'penstock plan' is not there yet: it arrives with the provisioning policy")
+def plan(
+    flow: Flow,
+    rate: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rate",
+            metavar="N|SOURCE=N",
+            help="Records/s of every source, or of one (repeat); default: the peak of declared loads.",
+        ),
+    ] = None,
+    classes: Annotated[
+        str, typer.Option(metavar="FILE|SET", help="Machine classes: a YAML file, or current, m1 or spot.")
+    ] = "current",
+    policy: Annotated[
+        str, typer.Option("--policy", "-p", help="best, ce, sh, ga or br; 'all' compares.")
+    ] = "best",
+    throughput: Annotated[
+        float | None, typer.Option(help="Share of the input that must get through; default: the goal's.")
+    ] = None,
+    budget: Annotated[float | None, typer.Option(help="Most that machines may cost per hour.")] = None,
+    break_even: Annotated[
+        float | None, typer.Option(help="Cost per hour that full value is worth; default: a little above it.")
+    ] = None,
+    least_break_even: Annotated[
+        float | None, typer.Option(help="Cost per hour that the least value is worth; default: half.")
+    ] = None,
+    hours: Annotated[float, typer.Option(help="How long it will run.", min=0.01)] = 1.0,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Deployment plan only: alternates, cores, machines, cost, and why."""
+    from penstock.cli.planning import PlanRequest
+    from penstock.cli.planning import plan as plan_deployment
+
+    request = PlanRequest(
+        flow=flow,
+        rates=tuple(rate or ()),
+        classes=classes,
+        policy=policy,
+        throughput=throughput,
+        break_even=break_even,
+        least_break_even=least_break_even,
+        budget=budget,
+        hours=hours,
+        seed=seed,
+    )
+    plan_deployment(request, as_json=json)
 
 
 @app.command()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from penstock.policies.provisioning.flow import advance, mean_share
+from penstock.policies.provisioning.flow import advance, lowest_share, mean_share
 from penstock.policies.provisioning.problem import Demand, Floats, Graph, Ints, full_rates
 
 
@@ -35,7 +35,7 @@ class Assessment:
     cost_per_hour: float
     profit: float
     meets: bool
-    """Whether the throughput is kept and the budget too."""
+    """Whether the throughput is kept, no operator is starved, and the budget is kept too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,7 +65,9 @@ def assess(demand: Demand, deployment: Deployment) -> Assessment:
         np.zeros(len(power)),
         1.0,
     )
-    share = mean_share(processed, full_rates(graph, demand.input_rps, selectivity), graph.outputs)
+    wanted = full_rates(graph, demand.input_rps, selectivity)
+    share = mean_share(processed, wanted, graph.outputs)
+    starved = lowest_share(processed, wanted) < demand.least_share - 1e-6
     value = graph.worth(deployment.alternates)
     hourly = float(demand.hourly[deployment.machines].sum())
     return Assessment(
@@ -73,7 +75,9 @@ def assess(demand: Demand, deployment: Deployment) -> Assessment:
         throughput=share,
         cost_per_hour=hourly,
         profit=demand.profit(value, hourly),
-        meets=bool(share >= demand.throughput - 1e-6 and hourly <= demand.budget_per_hour + 1e-9),
+        meets=bool(
+            share >= demand.throughput - 1e-6 and not starved and hourly <= demand.budget_per_hour + 1e-9
+        ),
     )
 
 

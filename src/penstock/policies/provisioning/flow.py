@@ -50,6 +50,16 @@ def mean_share(processed: Floats, wanted: Floats, outputs: Ints) -> float:
 
 
 @njit(cache=True)
+def lowest_share(processed: Floats, wanted: Floats) -> float:
+    """The smallest share of its full input that any operator processes."""
+    lowest = 1.0
+    for i in range(len(wanted)):
+        if wanted[i] > 0:
+            lowest = min(lowest, processed[i] / wanted[i])
+    return lowest
+
+
+@njit(cache=True)
 def advance(
     order: Ints,
     feeds: Floats,

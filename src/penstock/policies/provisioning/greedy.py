@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from penstock.policies.provisioning.deployment import Deployment, Provision, assess
-from penstock.policies.provisioning.flow import FREE_S, mean_share, steady
+from penstock.policies.provisioning.flow import FREE_S, lowest_share, mean_share, steady
 from penstock.policies.provisioning.limits import downstream_costs, explain_if_impossible, out_of_reach
 from penstock.policies.provisioning.problem import Demand, Floats, Ints, full_rates
 
@@ -61,6 +61,7 @@ def core_by_core(demand: Demand, alternates: Ints) -> Ints:
         wanted,
         speed,
         demand.throughput,
+        demand.least_share,
         most,
     )
     return np.asarray(owners)
@@ -78,9 +79,10 @@ def give_cores(
     wanted: Floats,
     speed: float,
     target: float,
+    least_share: float,
     most: int,
 ) -> Ints:
-    """Owners of cores of one speed: one for each operator, then always to the lowest Ω_i, until Ω ≥ target."""
+    """Owners of cores of one speed: one for each operator, then always to the lowest Ω_i, until enough gets through."""
     owners = np.empty(most, np.int64)
     power = np.zeros(len(order))
     given = 0
@@ -91,7 +93,8 @@ def give_cores(
             given += 1
     while given < most:
         processed = steady(order, feeds, input_rps, cost, selectivity, power)
-        if mean_share(processed, wanted, outputs) >= target - 1e-9:
+        enough = mean_share(processed, wanted, outputs) >= target - 1e-9
+        if enough and lowest_share(processed, wanted) >= least_share - 1e-9:
             break
         i = bottleneck(order, feeds, input_rps, selectivity, processed)
         if i < 0:
