@@ -28,6 +28,7 @@ from penstock.policies.elasticity import (
     Threshold,
     ThresholdOptions,
 )
+from penstock.policies.interference import Interference, InterferenceOptions, Neptune, NeptuneOptions
 from penstock.policies.placement import PlacementOptions, TaskPlacement
 from penstock.policies.proposal import AnyPolicy
 from penstock.policies.shedding import Shedding, SheddingOptions
@@ -76,6 +77,16 @@ POLICIES: dict[str, Offer] = {
         policy=Ds2(), options=Ds2Options, summary="tasks for the true processing rate, as Flink's autoscaler"
     ),
     "threshold": Offer(policy=Threshold(), options=ThresholdOptions, summary="tasks by a CPU threshold"),
+    "interference": Offer(
+        policy=Interference(),
+        options=InterferenceOptions,
+        summary="move stateful tasks away from crowded nodes and foreign load, a whole imbalance at once",
+    ),
+    "neptune": Offer(
+        policy=Neptune(),
+        options=NeptuneOptions,
+        summary="the paper's method: one move per hot node at a time",
+    ),
     "fixed": Offer(policy=Fixed(), options=FixedOptions, summary="the same number of tasks, always"),
 }
 NO_POLICY = "none"

@@ -1,0 +1,198 @@
+"""Our policy: the moves that take a whole imbalance away, chosen together, foreign load and memory included."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from penstock.policies.interference.decisions import (
+    failed_moves,
+    lasting,
+    move_of,
+    needs_more,
+    streaks,
+    threshold_at,
+)
+from penstock.policies.interference.filling import Learned
+from penstock.policies.interference.options import InterferenceOptions
+from penstock.policies.interference.rings import Floats, RingShape
+from penstock.policies.interference.scores import heats
+from penstock.policies.interference.selection import Moves, choose, gathered
+from penstock.policies.interference.situation import Bools, Situation
+from penstock.policies.proposal import Move, Proposal
+from penstock.telemetry import Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class InterferenceMemory:
+    """What was learned of computations, and who rests until when."""
+
+    learned: Learned = field(default_factory=Learned.nothing)
+    cooling_s: Mapping[str, float] = field(default_factory=dict)
+    """Node to the time its cool-down ends."""
+    refused_s: Mapping[str, float] = field(default_factory=dict)
+    """Computation to the time from which it may be proposed again."""
+    asked: Mapping[str, str] = field(default_factory=dict)
+    """Computations that were told to move, and where to."""
+    hot: Mapping[str, int] = field(default_factory=dict)
+    """Nodes that stood out, and for how many evaluations in a row."""
+    stuck: Mapping[str, int] = field(default_factory=dict)
+    """Hot nodes from which nothing could move, and for how many evaluations in a row."""
+    threshold: float = 0.0
+    """The least relative gain of a move in the last evaluation."""
+
+
+class Interference:
+    """Computations move, state and all, to where they will be disturbed least, before queues build up."""
+
+    name = "interference"
+
+    def start(self, options: InterferenceOptions) -> InterferenceMemory:
+        """Nothing learned."""
+        return InterferenceMemory()
+
+    def decide(
+        self, snapshot: Snapshot, memory: InterferenceMemory, options: InterferenceOptions
+    ) -> tuple[Proposal, InterferenceMemory]:
+        """A set of moves that pays, and a notice for each node that moves alone cannot help."""
+        now_s, ids = snapshot.time_s, snapshot.nodes.ids
+        now = Situation.of(snapshot, memory.learned, options, fair_share=options.fair_share)
+        shares = (options.cpu_share, options.network_share, options.memory_share)
+        mean, weights = gathered(options.rings)
+        loads = now.loads() @ mean
+        plain = now.rooms(shares)
+        rooms = plain / usual_use(loads, plain, now.open_to, options.least_mean)
+        heat = heats(loads, rooms, weights, options.amplifier)
+        cooling = lasting(memory.cooling_s, now_s)
+        refused = lasting(memory.refused_s, now_s)
+        settled = {t: n for t, n in memory.asked.items() if n in cooling}
+        lost = failed_moves(now, {t: n for t, n in memory.asked.items() if t not in settled})
+        refused |= dict.fromkeys(lost, now_s + options.refusal_s)
+        use = loads.max(axis=2) * plain * np.array(shares)
+        full = use.max(axis=1) > 1.0
+        threshold = threshold_at(heat[now.open_to], options.threshold, urgent=bool(full.any()))
+        standing_out = _hot(heat, use, full, now.open_to, options)
+        hot = streaks(memory.hot, dict(zip(ids, standing_out.tolist(), strict=True)))
+        ready = np.array([hot.get(id_, 0) >= options.consecutive and id_ not in cooling for id_ in ids], bool)
+        calm = np.array([id_ not in cooling for id_ in ids], bool)
+        moves = None
+        if ready.any() and len(now.tasks):
+            moves = _choose(now, options, loads, rooms, weights, mean, ready, calm, refused, threshold)
+        actions = () if moves is None else _actions(now, moves, options, threshold)
+        barren = np.zeros(len(ids), bool) if moves is None else moves.barren
+        moved_from = {a.source for a in actions}
+        stuck = {
+            id_: memory.stuck.get(id_, 0) + int(barren[n])
+            for n, id_ in enumerate(ids)
+            if id_ in hot and id_ not in moved_from and (barren[n] or id_ in memory.stuck)
+        }
+        cooling |= {id_: now_s + options.cooldown_s for a in actions for id_ in (a.source, a.target)}
+        return Proposal(
+            policy=self.name,
+            actions=actions,
+            notices=tuple(needs_more(now, use, stuck, options.refusals, shares)),
+        ), InterferenceMemory(
+            learned=now.learned,
+            cooling_s=cooling,
+            refused_s=refused,
+            asked=settled | {a.subject: a.target for a in actions},
+            hot=hot,
+            stuck=stuck,
+            threshold=threshold,
+        )
+
+
+def usual_use(loads: Floats, rooms: Floats, open_to: Bools, least: float) -> Floats:
+    """[resource]: the mean use over nodes, and at least `least`.
+
+    Measured by it, an imbalance of CPU counts as much as one of bandwidth though far less CPU is used; a resource that
+    nobody uses much has no say.
+    """
+    use = (loads.mean(axis=2) * rooms)[open_to]
+    mean = use.mean(axis=0) if len(use) else np.zeros(loads.shape[1])
+    return np.maximum(mean, least)
+
+
+def _hot(heat: Floats, use: Floats, full: Bools, open_to: Bools, options: InterferenceOptions) -> Bools:
+    """Nodes whose load stands out: by `band` over the mean of all, as the amplified norm measures it.
+
+    Those that are to carry more than they can stand out as soon as others carry less.
+    """
+    level = heat ** (1.0 / options.amplifier)
+    usual = float(level[open_to].mean()) if open_to.any() else 0.0
+    busy = use.max(axis=1) >= options.least_use
+    return np.asarray(busy & (level > np.where(full, 1.0, 1.0 + options.band) * usual))
+
+
+def _choose(
+    now: Situation,
+    options: InterferenceOptions,
+    loads: Floats,
+    rooms: Floats,
+    weights: Floats,
+    mean: Floats,
+    ready: Bools,
+    calm: Bools,
+    refused: Mapping[str, float],
+    threshold: float,
+) -> Moves:
+    tasks = now.snapshot.tasks
+    movable = ~tasks.moving[now.tasks] & ~soon_quiet(now.rates, options.rings, options.quiet_share)
+    if refused:
+        movable &= np.array([now.task_id(row) not in refused for row in range(len(now.tasks))], bool)
+    return choose(
+        rates=now.rates @ mean,
+        needs=now.needs,
+        state_bytes=now.state_bytes,
+        pause_s=_pause_s(now, options),
+        node=now.node,
+        movable=movable,
+        loads=loads,
+        rooms=rooms,
+        weights=weights,
+        sources=ready,
+        targets=now.open_to & calm,
+        amplifier=options.amplifier,
+        threshold=threshold,
+        most=options.most_moves,
+        first_s=float(options.rings.edges_s[np.flatnonzero(mean[:, 0])[-1] + 1]),
+    )
+
+
+def soon_quiet(rates: Floats, shape: RingShape, share: float) -> Bools:
+    """Computations whose outer rings hold less than a share of the load of the innermost."""
+    near = rates[:, : shape.inner].mean(axis=1)
+    far = rates[:, shape.inner :].mean(axis=1) if shape.count > shape.inner else near
+    return np.asarray(far < share * near)
+
+
+def _pause_s(now: Situation, options: InterferenceOptions) -> Floats:
+    bandwidth = now.capacity.bandwidth_bps[now.node]
+    return options.move_s + now.state_bytes / bandwidth
+
+
+def _actions(
+    now: Situation, moves: Moves, options: InterferenceOptions, threshold: float
+) -> tuple[Move, ...]:
+    pauses, foreign = _pause_s(now, options), now.capacity.foreign_cpu
+    return tuple(
+        move_of(
+            now,
+            row,
+            target,
+            code="foreign-load" if foreign[now.node[row]] > 0.1 else "interference",
+            pause_s=float(pauses[row]),
+            within_s=max(options.cooldown_s, now.snapshot.interval_s),
+            score=float(before),
+            target_score=float(after),
+            gain=float(1.0 - after / before),
+            threshold=threshold,
+            foreign_share=float(foreign[now.node[row]]),
+            slowness=float(now.capacity.slowness[now.node[row]]),
+        )
+        for row, target, before, after in zip(
+            moves.rows.tolist(), moves.targets.tolist(), moves.before, moves.after, strict=True
+        )
+    )

@@ -1,0 +1,150 @@
+"""Prediction rings: what is expected in the coming time, finely for the near and coarsely for the far future.
+
+All rings of one kind are one array, [row, window]: a row for a computation or a node, the windows of all rings one
+after the other, the nearest first. Advancing turns every ring at once; the far end is refilled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingShape:
+    """How many rings there are, and the windows of each from the inside out.
+
+    >>> RingShape().span_s, RingShape(windows=(16, 12), seconds=(1.25, 1.75)).edges_s[16]
+    (180.0, np.float64(20.0))
+    """
+
+    windows: tuple[int, ...] = (30, 30, 30)
+    seconds: tuple[float, ...] = (1.0, 2.0, 3.0)
+    """Length of a window of each ring."""
+
+    def __post_init__(self) -> None:
+        if len(self.windows) != len(self.seconds) or not self.windows:
+            raise ValueError(
+                f"{len(self.windows)} rings have {len(self.seconds)} window lengths; give one each"
+            )
+        if min(self.windows) < 1 or not all(0 < s < float("inf") for s in self.seconds):
+            raise ValueError(f"rings have at least one window, each longer than 0 s: {self}")
+
+    @property
+    def count(self) -> int:
+        """Windows of all rings together."""
+        return sum(self.windows)
+
+    @property
+    def inner(self) -> int:
+        """Windows of the innermost ring."""
+        return self.windows[0]
+
+    @property
+    def lengths_s(self) -> Floats:
+        """How long each window is."""
+        return np.repeat(np.array(self.seconds), self.windows)
+
+    @property
+    def edges_s(self) -> Floats:
+        """[window + 1]: where windows begin, in seconds from now, and where the last one ends."""
+        return np.concatenate([[0.0], np.cumsum(self.lengths_s)])
+
+    @property
+    def span_s(self) -> float:
+        """How far the rings look ahead."""
+        return float(self.lengths_s.sum())
+
+    @property
+    def weights(self) -> Floats:
+        """[window]: (1 - dist/total)/res. Soon counts more than late (figure 5 of the paper)."""
+        return (1.0 - self.edges_s[:-1] / self.span_s) / self.lengths_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rings:
+    """Rings of one shape whose first window begins at `time_s`."""
+
+    shape: RingShape
+    time_s: float
+    values: Floats
+    """[row, window]"""
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2 or self.values.shape[1] != self.shape.count:
+            raise ValueError(f"{self.values.shape} values for rings of {self.shape.count} windows")
+
+    def advanced(self, now_s: float, far: Floats | None = None) -> Rings:
+        """At a later time: past windows are gone, and what was not foreseen yet is as `far` says for each row.
+
+        Without `far` it goes on as in the last window. Within a window the expected is spread evenly, so what a
+        ring holds between two moments stays the same wherever windows begin.
+        """
+        ahead_s = now_s - self.time_s
+        if ahead_s < 0:
+            raise ValueError(f"rings of {self.time_s:g} s cannot go back to {now_s:g} s")
+        if ahead_s == 0:
+            return self
+        old, new = self.shape.edges_s, self.shape.edges_s + ahead_s
+        values = self.values @ resampling(old, new, extend=far is None)
+        if far is not None:
+            unseen = np.clip(new[1:] - np.maximum(new[:-1], old[-1]), 0.0, None) / np.diff(new)
+            values = values + far[:, None] * unseen
+        return replace(self, time_s=now_s, values=values)
+
+    def __add__(self, other: Rings) -> Rings:
+        """Window by window, at the later of the two times."""
+        a, b = aligned(self, other)
+        return replace(a, values=a.values + b.values)
+
+    def __sub__(self, other: Rings) -> Rings:
+        """Window by window, at the later of the two times."""
+        a, b = aligned(self, other)
+        return replace(a, values=a.values - b.values)
+
+    def grouped(self, group: Ints, count: int) -> Rings:
+        """Added up by group 0..count-1 (the node of each computation); negative: nowhere."""
+        return replace(self, values=summed(self.values, group, count))
+
+
+def aligned(a: Rings, b: Rings) -> tuple[Rings, Rings]:
+    """Both at the later of their times."""
+    if a.shape != b.shape:
+        raise ValueError("rings of different shapes cannot be put beside each other")
+    now_s = max(a.time_s, b.time_s)
+    return a.advanced(now_s), b.advanced(now_s)
+
+
+def summed(values: Floats, group: Ints, count: int) -> Floats:
+    """[count, window]: rows added up by group; negative: nowhere."""
+    total = np.zeros((count, values.shape[1]))
+    rows = np.flatnonzero(group >= 0)
+    rows = rows[np.argsort(group[rows], kind="stable")]
+    if len(rows):
+        there, first = np.unique(group[rows], return_index=True)
+        total[there] = np.add.reduceat(values[rows], first, axis=0)
+    return total
+
+
+def resampling(old: Floats, new: Floats, *, extend: bool = True) -> Floats:
+    """[old window, new window]: weights that turn means over windows into means over others, given their edges.
+
+    What lies after the last old window counts as that window, unless not to `extend`.
+    """
+    start = np.maximum(old[:-1, None], new[None, :-1])
+    ends = old[1:].copy()
+    if extend:
+        ends[-1] = max(ends[-1], new[-1])
+    end = np.minimum(ends[:, None], new[None, 1:])
+    return np.asarray(np.clip(end - start, 0.0, None) / np.diff(new))
+
+
+def smoothed(values: Floats) -> Floats:
+    """0.5·v[p-1] + v[p] + 0.5·v[p+1] along the windows; the first and the last stand for what lies beyond them."""
+    beyond = np.concatenate([values[..., :1], values, values[..., -1:]], axis=-1)
+    return np.asarray(0.5 * beyond[..., :-2] + values + 0.5 * beyond[..., 2:])

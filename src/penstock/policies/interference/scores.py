@@ -1,0 +1,90 @@
+"""Interference scores: how much a computation disturbs, and is disturbed, on a node (figure 5 of the paper).
+
+    score = Σ_p ((ru + c)^n - ru^n) · weight_p       ru: the node without the computation, c: the computation
+
+`ru` and `c` are smoothed over neighbouring windows and divided by what the node has to give; a little load on a quiet
+node costs little, the same load on a full one a lot. Resources are added up.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def power_of(base: float, n: int) -> float:
+    """base^n for a small whole n."""
+    result = base
+    for _ in range(n - 1):
+        result *= base
+    return result
+
+
+@njit(cache=True, nogil=True)
+def score(rates: Floats, needs: Floats, load: Floats, room: Floats, weights: Floats, n: int) -> float:
+    """The score of one computation on one node that carries `load` besides it.
+
+    `rates` [window] are records per second, `needs` [resource] what each takes, `load` [resource, window] what others
+    use, `room` [resource] one over what may be used.
+    """
+    total = 0.0
+    for r in range(len(needs)):
+        if needs[r] == 0.0:
+            continue
+        for p in range(len(rates)):
+            before = max(load[r, p], 0.0) * room[r]
+            after = before + rates[p] * needs[r] * room[r]
+            total += (power_of(after, n) - power_of(before, n)) * weights[p]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def scores_on_nodes(
+    rates: Floats, needs: Floats, loads: Floats, rooms: Floats, weights: Floats, n: int
+) -> Floats:
+    """[node]: the scores of one computation on all nodes, given their loads without it."""
+    found = np.empty(len(loads))
+    for node in range(len(loads)):
+        found[node] = score(rates, needs, loads[node], rooms[node], weights, n)
+    return found
+
+
+@njit(cache=True, nogil=True)
+def scores_at_home(
+    rates: Floats, needs: Floats, node: Ints, loads: Floats, rooms: Floats, weights: Floats, n: int
+) -> Floats:
+    """[computation]: the score of each where it is; 0 for those that are nowhere.
+
+    `rates` is [computation, window], `needs` [computation, resource], `loads` [node, resource, window] with them.
+    """
+    found = np.zeros(len(rates))
+    resources, windows = needs.shape[1], rates.shape[1]
+    for t in range(len(rates)):
+        home = node[t]
+        if home < 0:
+            continue
+        for r in range(resources):
+            need, room = needs[t, r], rooms[home, r]
+            if need == 0.0:
+                continue
+            for p in range(windows):
+                after = max(loads[home, r, p], 0.0) * room
+                before = max(after - rates[t, p] * need * room, 0.0)
+                found[t] += (power_of(after, n) - power_of(before, n)) * weights[p]
+    return found
+
+
+@njit(cache=True, nogil=True)
+def heats(loads: Floats, rooms: Floats, weights: Floats, n: int) -> Floats:
+    """[node]: Σ load^n · weight over windows and resources, the sum whose growth scores are."""
+    found = np.zeros(len(loads))
+    for node in range(len(loads)):
+        for r in range(loads.shape[1]):
+            for p in range(loads.shape[2]):
+                found[node] += power_of(max(loads[node, r, p], 0.0) * rooms[node, r], n) * weights[p]
+    return found

@@ -1,0 +1,117 @@
+"""One cycle's view: which computations can move, what they will need, and what nodes carry and have room for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.policies.interference.demand import CPU, MEMORY, NETWORK, Capacity, costs, offered_rps
+from penstock.policies.interference.filling import Learned, expected_rps, observe, per_record
+from penstock.policies.interference.options import NeptuneOptions
+from penstock.policies.interference.rings import Floats, Ints, summed
+from penstock.telemetry import Snapshot
+from penstock.telemetry.moments import totals
+
+Bools = NDArray[np.bool_]
+_INDEX_BITS = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Situation:
+    """Rows of computations are those of `tasks`: stateful tasks that are on a node."""
+
+    snapshot: Snapshot
+    capacity: Capacity
+    learned: Learned
+    tasks: Ints
+    """Rows in the snapshot's tasks."""
+    node: Ints
+    rates: Floats
+    """[computation, window]: records per second."""
+    needs: Floats
+    """[computation, resource]: cores and bytes per second for a record a second; memory (bytes) at rate 1."""
+    state_bytes: Floats
+    fixed: Floats
+    """[node, resource]: what tasks that stay use."""
+    open_to: Bools
+    """Nodes that computations may move to."""
+
+    @classmethod
+    def of(
+        cls, snapshot: Snapshot, learned: Learned, options: NeptuneOptions, *, fair_share: float
+    ) -> Situation:
+        """The view of a snapshot, with what was known before."""
+        tasks, nodes = snapshot.tasks, snapshot.nodes
+        capacity = Capacity.of(snapshot, fair_share=fair_share)
+        stateful = np.array([o.is_stateful for o in snapshot.dataflow.operators], np.bool_)
+        rows = np.flatnonzero(stateful[tasks.operator] & (tasks.node >= 0))
+        offered, known = offered_rps(snapshot)
+        cpu, size = costs(snapshot, capacity.slowness)
+        learned = observe(
+            learned,
+            (tasks.operator[rows] << _INDEX_BITS) + tasks.index[rows],
+            offered[rows],
+            known[rows],
+            cpu[rows],
+            size[rows],
+            step_s=snapshot.interval_s,
+            season_s=options.season_s,
+            mean_steps=options.mean_steps,
+            span_s=options.rings.span_s,
+        )
+        needs = np.zeros((len(rows), 3))
+        needs[:, CPU], needs[:, NETWORK] = per_record(learned, tasks.operator[rows], len(stateful))
+        classes = options.classes
+        of_class = np.array([not classes or m in classes for m in nodes.machines], np.bool_)
+        return cls(
+            snapshot=snapshot,
+            capacity=capacity,
+            learned=learned,
+            tasks=rows,
+            node=tasks.node[rows],
+            rates=expected_rps(learned, options.rings, season_s=options.season_s),
+            needs=needs,
+            state_bytes=np.where(np.isfinite(tasks.state_bytes[rows]), tasks.state_bytes[rows], 0.0),
+            fixed=_fixed(snapshot, rows),
+            open_to=nodes.ready & ~nodes.draining & of_class,
+        )
+
+    def loads(self) -> Floats:
+        """[node, resource, window]: cores, bytes per second and bytes that will be used."""
+        count, windows = len(self.snapshot.nodes), self.rates.shape[1]
+        loads = np.repeat(self.fixed[:, :, None], windows, axis=2)
+        for resource in (CPU, NETWORK):
+            loads[:, resource] += summed(self.rates * self.needs[:, resource, None], self.node, count)
+        held = totals(self.node, self.state_bytes, count)
+        loads[:, MEMORY] = np.maximum(held, self.snapshot.nodes.memory_used_bytes)[:, None]
+        return loads
+
+    def rooms(self, shares: tuple[float, float, float]) -> Floats:
+        """[node, resource]: one over what may be used, given the share of each resource that may."""
+        capacity = self.capacity
+        return np.stack(
+            [
+                1.0 / (shares[CPU] * capacity.cores),
+                1.0 / (shares[NETWORK] * capacity.bandwidth_bps),
+                1.0 / (shares[MEMORY] * capacity.memory_bytes),
+            ],
+            axis=1,
+        )
+
+    def task_id(self, row: int) -> str:
+        """`operator[index]` of a computation."""
+        return self.snapshot.task_id(int(self.tasks[row]))
+
+
+def _fixed(snapshot: Snapshot, moving: Ints) -> Floats:
+    """[node, resource]: what all other tasks use now."""
+    tasks, count = snapshot.tasks, len(snapshot.nodes)
+    stays = (tasks.node >= 0) & tasks.known
+    stays[moving] = False
+    at, fixed = tasks.node[stays], np.zeros((count, 3))
+    traffic = np.maximum(tasks.bytes_in, tasks.bytes_out) / max(snapshot.interval_s, 1e-9)
+    for resource, use in ((CPU, tasks.cpu), (NETWORK, traffic)):
+        fixed[:, resource] = totals(at, np.nan_to_num(use[stays]), count)
+    return fixed
