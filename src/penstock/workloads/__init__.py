@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from penstock.dataflow import Dataflow
+from penstock.workloads.linear_road import linear_road
 from penstock.workloads.primetester import primetester
 from penstock.workloads.sentiment import sentiment
 from penstock.workloads.shapes import diamond, linear, star
@@ -12,6 +13,7 @@ from penstock.workloads.taxi_routes import taxi_routes
 WORKLOADS: dict[str, Callable[[], Dataflow]] = {
     "primetester": primetester,
     "sentiment": sentiment,
+    "linear-road": linear_road,
     "smart-homes": smart_homes,
     "taxi-routes": taxi_routes,
     "linear": linear,
@@ -23,6 +25,7 @@ __all__ = [
     "WORKLOADS",
     "diamond",
     "linear",
+    "linear_road",
     "primetester",
     "sentiment",
     "smart_homes",
