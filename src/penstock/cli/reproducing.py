@@ -16,7 +16,13 @@ def _nephele() -> Reproduce:
     return reproduce
 
 
-PAPERS: dict[str, Callable[[], Reproduce]] = {"nephele": _nephele}
+def _i_scheduler() -> Reproduce:
+    from penstock.experiments.i_scheduler import reproduce
+
+    return reproduce
+
+
+PAPERS: dict[str, Callable[[], Reproduce]] = {"nephele": _nephele, "i-scheduler": _i_scheduler}
 """Paper to what runs its trials; imported when asked for, since a simulator takes a while to load."""
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -51,6 +51,8 @@ class Reproduction:
     rows: tuple[Row, ...]
     references: tuple[Reference, ...] = ()
     plots: tuple[Path, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """Whatever else a reader of the document may want: every instance, every scheduler."""
 
     @property
     def holds(self) -> bool:
@@ -65,6 +67,7 @@ class Reproduction:
             "rows": [{**asdict(row), "holds": row.holds} for row in self.rows],
             "references": [asdict(reference) for reference in self.references],
             "plots": [str(plot) for plot in self.plots],
+            **({"details": dict(self.details)} if self.details else {}),
         }
 
 
