@@ -31,6 +31,7 @@ from penstock.policies.elasticity import (
 from penstock.policies.interference import Interference, InterferenceOptions, Neptune, NeptuneOptions
 from penstock.policies.placement import PlacementOptions, TaskPlacement
 from penstock.policies.proposal import AnyPolicy
+from penstock.policies.provisioning import Provisioning, ProvisioningOptions
 from penstock.policies.shedding import Shedding, SheddingOptions
 from penstock.workloads import WORKLOADS
 
@@ -86,6 +87,11 @@ POLICIES: dict[str, Offer] = {
         policy=Neptune(),
         options=NeptuneOptions,
         summary="the paper's method: one move per hot node at a time",
+    ),
+    "provisioning": Offer(
+        policy=Provisioning(),
+        options=ProvisioningOptions,
+        summary="cheaper alternates while the load is too high, better ones when it has fallen",
     ),
     "fixed": Offer(policy=Fixed(), options=FixedOptions, summary="the same number of tasks, always"),
 }
