@@ -6,6 +6,7 @@ import random
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +24,7 @@ def arrow_type(text: str) -> pa.DataType:
     return pa.list_(arrow_type(array[1])) if array else TYPES[text]
 
 
+@cache
 def arrow_schema(columns: str) -> pa.Schema:
     """The columns of a flat declaration such as `id long, routes array<long>`."""
     return pa.schema(
@@ -74,7 +76,7 @@ class Interpreter:
         # Two batches, as two tasks would have.
         half = len(rows) // 2
         parts = [self._arrow(operator, part) for part in (rows[:half], rows[half:]) if part]
-        return [row for part in parts for row in _checked(self._function(operator)(part), operator)]
+        return [row for part in parts for row in _declared(_rows(self._function(operator)(part)), operator)]
 
     def _keyed(self, operator: Operator, rows: list[Record]) -> list[Record]:
         groups: dict[tuple[Any, ...], list[Record]] = defaultdict(list)
@@ -89,8 +91,8 @@ class Interpreter:
             else:
                 assert isinstance(state, tuple)
                 states[key] = state
-            out.extend(_checked(result, operator))
-        return out
+            out.extend(_rows(result))
+        return _declared(out, operator)
 
     def _function(self, operator: Operator) -> Any:
         name = self._chosen.get(operator.id, operator.best.name)
@@ -105,14 +107,17 @@ class Interpreter:
         return pa.RecordBatch.from_pylist(rows, schema=arrow_schema(columns))
 
 
-def _checked(result: Any, operator: Operator) -> list[Record]:
-    """The rows, in exactly the declared columns."""
+def _rows(result: Any) -> list[Record]:
     if result is None:
         return []
-    rows = result if isinstance(result, list) else result.to_pylist()
-    schema = arrow_schema(operator.schema or "")
-    assert all(set(row) >= set(schema.names) for row in rows) or isinstance(result, list)
-    return list(pa.RecordBatch.from_pylist(rows, schema=schema).to_pylist()) if rows else []
+    return result if isinstance(result, list) else list(result.to_pylist())
+
+
+def _declared(rows: list[Record], operator: Operator) -> list[Record]:
+    """The rows in exactly the declared columns and types; what is missing is null, as on Spark."""
+    names = arrow_schema(operator.schema or "").names
+    assert not rows or set(names) <= set().union(*rows), "a column is in no row"
+    return list(pa.RecordBatch.from_pylist(rows, schema=arrow_schema(operator.schema or "")).to_pylist())
 
 
 def some_cuts(rows: int, count: int, seed: int) -> list[int]:

@@ -69,6 +69,8 @@ class Road:
         self.accidents = self._accidents()
         self.lav = cache(self._lav)
         self.expected = cache(self._expected)
+        self.accidents_in = cache(self._accidents_in)
+        self.seen = cache(self._seen)
 
     def _mean(self, place: Segment, minute: int) -> float | None:
         cars = self._speeds.get((place, minute))
@@ -111,7 +113,7 @@ class Road:
                     found.append(((xway, direction, segment), float(a), float(b)))
         return found
 
-    def accidents_in(self, minute: int) -> set[Segment]:
+    def _accidents_in(self, minute: int) -> set[Segment]:
         return {place for place, a, b in self.accidents if a < (minute + 1) * 60 and b > minute * 60}
 
     def tolls(self, car: list[Record], free_cars: int) -> list[Record]:
@@ -142,21 +144,26 @@ class Road:
             )
         return found
 
-    def travel(self, query: Record, model: str) -> Record:
-        minute, down = query["time_s"] // 60, query["end"] < query["begin"]
-        way = (query["xway"], int(down))
+    def _seen(self, way: tuple[int, int], minute: int) -> dict[int, list[tuple[int, float]]]:
+        """(minute, expected speed) by segment, of the half hour before a minute."""
         seen: dict[int, list[tuple[int, float]]] = defaultdict(list)
-        for (place, m), cars in sorted(self._speeds.items()):
+        for (place, m), cars in sorted(self._speeds.items(), key=lambda item: item[0]):
             if place[:2] == way and minute - 30 <= m < minute and cars:
                 expected = self.expected(place, m)
                 if expected is not None:
                     seen[place[2]].append((m, expected))
+        return dict(seen)
+
+    def travel(self, query: Record, model: str) -> Record:
+        minute, down = query["time_s"] // 60, query["end"] < query["begin"]
+        way = (query["xway"], int(down))
+        seen = self.seen(way, minute)
         low, high = sorted((query["begin"], query["end"]))
         slow = {place[2] for place in self.accidents_in(minute - 1) if place[:2] == way}
         points = tuple((s, m, round(v * 10)) for s, values in sorted(seen.items()) for m, v in values)
         times = []
         for s in range(low, high + 1):
-            mph = leaf(points, (s, minute)) if model == "tree" else holt([v for _, v in seen[s]])
+            mph = leaf(points, (s, minute)) if model == "tree" else holt([v for _, v in seen.get(s, ())])
             times.append(3600 / max(min(mph, 10.0) if s in slow else mph, 5.0))
         found = {name: query[name] for name in ("query", "time_s", "vehicle")}
         return {**found, "seconds": fsum(times)}

@@ -18,8 +18,8 @@ from penstock.workloads.linear_road.records import ACCIDENT, CLEARED, MOVED, REP
 from .interpreter import Interpreter, in_order, some_cuts
 from .linear_road_reference import Results, Road, results
 
-TRAFFIC = Traffic(expressways=2, cars=240, questions=2, accident_percent=6.0)
-ROWS = TRAFFIC.per_second * 600
+TRAFFIC = Traffic(expressways=2, cars=240, questions=2, accident_percent=8.0)
+ROWS = TRAFFIC.per_second * 480
 FREE_CARS = 10
 
 Record = dict[str, Any]
@@ -35,11 +35,22 @@ def wanted(records: list[Record]) -> Results:
     return results(records, free_cars=FREE_CARS)
 
 
+@pytest.fixture(scope="module")
+def rougher(records: list[Record]) -> Results:
+    return results(records, free_cars=FREE_CARS, first_only=True, model="series")
+
+
+@pytest.fixture(scope="module")
+def wanted_of_file(shared_data: Path) -> Results:
+    rows = recorded_traffic(str(shared_data / "linear_road.csv"))(0, 10_000).to_pylist()
+    return results(rows, free_cars=15)
+
+
 def balances(rows: list[Record]) -> list[tuple[Any, ...]]:
     return in_order([row for row in rows if row["kind"] == 2])
 
 
-@pytest.mark.parametrize(("batches", "seed"), [(0, None), (30, 1), (5, 2)])
+@pytest.mark.parametrize(("batches", "seed"), [(0, None), (15, 1), (4, 2)])
 def test_made_traffic_with_accidents(wanted: Results, batches: int, seed: int | None) -> None:
     flow = linear_road(traffic=TRAFFIC, free_cars=FREE_CARS)
     run = Interpreter(flow, seed=seed).run(ROWS, batches=some_cuts(ROWS, batches, 3))
@@ -52,7 +63,7 @@ def test_made_traffic_has_everything_in_it(records: list[Record], wanted: Result
     road = Road(records)
     assert len(road.accidents) >= 4
     assert {xway for (xway, _, _), _, _ in road.accidents} == {0, 1}
-    assert any(until < 600 for _, _, until in road.accidents), "some are over"
+    assert any(until < 480 for _, _, until in road.accidents), "some are over"
     assert sum(bool(n["toll"]) for n in wanted.notifications) > 100
     assert sum(n["kind"] == 1 for n in wanted.notifications) > 100
     assert sum(a["amount"] > 0 for a in wanted.answers) > 20
@@ -60,15 +71,13 @@ def test_made_traffic_has_everything_in_it(records: list[Record], wanted: Result
 
 
 @pytest.mark.parametrize("seed", [None, 1])
-def test_the_benchmarks_own_records(shared_data: Path, seed: int | None) -> None:
+def test_the_benchmarks_own_records(shared_data: Path, wanted_of_file: Results, seed: int | None) -> None:
     path = str(shared_data / "linear_road.csv")
-    recording = recorded_traffic(path)
-    assert recording.rows == 10_000
+    assert recorded_traffic(path).rows == 10_000
     # The file is a sample, with at most 35 cars in a segment and minute: tolls are due from 16 on here.
     flow = linear_road(path=path, load=constant(10), free_cars=15)
-    run = Interpreter(flow, seed=seed).run(10_000, batches=some_cuts(10_000, 12, 5) if seed else ())
-    rows = recording(0, 10_000).to_pylist()
-    wanted = results(rows, free_cars=15)
+    run = Interpreter(flow, seed=seed).run(10_000, batches=some_cuts(10_000, 6, 5) if seed else ())
+    wanted = wanted_of_file
     assert sum(bool(n["toll"]) for n in wanted.notifications) > 20
     assert in_order(run["notifications"]) == in_order(wanted.notifications)
     assert balances(run["answers"]) == in_order(wanted.answers)
@@ -78,8 +87,8 @@ def test_the_benchmarks_own_records(shared_data: Path, seed: int | None) -> None
 
 
 @pytest.mark.parametrize("congestion", ["first", "entering"])
-def test_cheaper_congestion_looks_at_first_reports(records: list[Record], congestion: str) -> None:
-    wanted = results(records, free_cars=FREE_CARS, first_only=True, model="series")
+def test_cheaper_congestion_looks_at_first_reports(rougher: Results, congestion: str) -> None:
+    wanted = rougher
     chosen = {"congestion": congestion, "travel": "series"}
     flow = linear_road(traffic=TRAFFIC, free_cars=FREE_CARS)
     run = Interpreter(flow, seed=3, alternates=chosen).run(ROWS, batches=some_cuts(ROWS, 6, 4))
@@ -89,19 +98,18 @@ def test_cheaper_congestion_looks_at_first_reports(records: list[Record], conges
         assert in_order(run["travel_times"]) == in_order(wanted.travel_times)
 
 
-def test_state_survives_a_switch_of_alternates() -> None:
+def test_state_survives_a_switch_of_alternates(wanted: Results) -> None:
     class Switching(Interpreter):
         def _batch(self, start: int, stop: int) -> None:
-            name = "vehicles" if start // 7000 % 2 else "first"
-            self._chosen |= {"congestion": name, "travel": "series" if start // 5000 % 2 else "tree"}
+            name = "vehicles" if start // 2000 % 2 else "first"
+            self._chosen |= {"congestion": name, "travel": "series" if start // 4000 % 2 else "tree"}
             super()._batch(start, stop)
 
     flow = linear_road(traffic=TRAFFIC, free_cars=FREE_CARS)
-    run = Switching(flow, seed=5).run(ROWS, batches=range(1000, ROWS, 1000))
+    run = Switching(flow, seed=5).run(ROWS, batches=range(2000, ROWS, 2000))
     told = {(n["vehicle"], n["time_s"], n["kind"], n["segment"]) for n in run["notifications"]}
-    best = results(TRAFFIC(0, ROWS).to_pylist(), free_cars=FREE_CARS)
-    assert told == {(n["vehicle"], n["time_s"], n["kind"], n["segment"]) for n in best.notifications}
-    lav = {(n["vehicle"], n["time_s"]): n["lav"] for n in best.notifications if n["lav"] is not None}
+    assert told == {(n["vehicle"], n["time_s"], n["kind"], n["segment"]) for n in wanted.notifications}
+    lav = {(n["vehicle"], n["time_s"]): n["lav"] for n in wanted.notifications if n["lav"] is not None}
     off = [
         abs(n["lav"] - lav[n["vehicle"], n["time_s"]]) for n in run["notifications"] if n["lav"] is not None
     ]
