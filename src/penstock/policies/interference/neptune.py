@@ -155,7 +155,8 @@ def _scores_at_home(
 
 def _scores_elsewhere(ring: Floats, total: Floats, factors: Floats, weights: Floats, n: int) -> Floats:
     loads, one = smoothed(total * factors)[:, None, :], np.ones(1)
-    return scores_on_nodes(smoothed(ring), one, loads, np.ones((len(total), 1)), weights, n)
+    no_limit = np.full(1, np.inf)
+    return scores_on_nodes(smoothed(ring), one, loads, np.ones((len(total), 1)), no_limit, weights, n)
 
 
 def _highest(now: Situation, node: int, scores: Floats, refused: Mapping[str, float]) -> int | None:

@@ -63,23 +63,24 @@ class Interference:
         mean, weights = gathered(options.rings)
         loads = now.loads() @ mean
         plain = now.rooms(shares)
-        rooms = plain / usual_use(loads, plain, now.open_to, options.least_mean)
-        heat = heats(loads, rooms, weights, options.amplifier)
+        usual = usual_use(loads, plain, now.open_to, options.least_mean)
+        rooms, full = plain / usual, 1.0 / (usual * np.array(shares))
+        heat = heats(loads, rooms, full, weights, options.amplifier)
         cooling = lasting(memory.cooling_s, now_s)
         refused = lasting(memory.refused_s, now_s)
         settled = {t: n for t, n in memory.asked.items() if n in cooling}
         lost = failed_moves(now, {t: n for t, n in memory.asked.items() if t not in settled})
         refused |= dict.fromkeys(lost, now_s + options.refusal_s)
         use = loads.max(axis=2) * plain * np.array(shares)
-        full = use.max(axis=1) > 1.0
-        threshold = threshold_at(heat[now.open_to], options.threshold, urgent=bool(full.any()))
-        standing_out = _hot(heat, use, full, now.open_to, options)
+        over = use.max(axis=1) > 1.0
+        threshold = threshold_at(heat[now.open_to], options.threshold, urgent=bool(over.any()))
+        standing_out = _hot(use, over, now.open_to, options)
         hot = streaks(memory.hot, dict(zip(ids, standing_out.tolist(), strict=True)))
         ready = np.array([hot.get(id_, 0) >= options.consecutive and id_ not in cooling for id_ in ids], bool)
         calm = np.array([id_ not in cooling for id_ in ids], bool)
         moves = None
         if ready.any() and len(now.tasks):
-            moves = _choose(now, options, loads, rooms, weights, mean, ready, calm, refused, threshold)
+            moves = _choose(now, options, loads, rooms, full, weights, mean, calm, refused, threshold)
         actions = () if moves is None else _actions(now, moves, options, threshold)
         barren = np.zeros(len(ids), bool) if moves is None else moves.barren
         moved_from = {a.source for a in actions}
@@ -115,15 +116,15 @@ def usual_use(loads: Floats, rooms: Floats, open_to: Bools, least: float) -> Flo
     return np.maximum(mean, least)
 
 
-def _hot(heat: Floats, use: Floats, full: Bools, open_to: Bools, options: InterferenceOptions) -> Bools:
-    """Nodes whose load stands out: by `band` over the mean of all, as the amplified norm measures it.
+def _hot(use: Floats, over: Bools, open_to: Bools, options: InterferenceOptions) -> Bools:
+    """Nodes that use a resource by `band` more than all do on average, if it is used to speak of.
 
     Those that are to carry more than they can stand out as soon as others carry less.
     """
-    level = heat ** (1.0 / options.amplifier)
-    usual = float(level[open_to].mean()) if open_to.any() else 0.0
-    busy = use.max(axis=1) >= options.least_use
-    return np.asarray(busy & (level > np.where(full, 1.0, 1.0 + options.band) * usual))
+    usual = use[open_to].mean(axis=0) if open_to.any() else np.zeros(use.shape[1])
+    much = np.maximum(usual, options.least_use)
+    stands_out = use > np.where(over, 1.0, 1.0 + options.band)[:, None] * much
+    return np.asarray(stands_out.any(axis=1))
 
 
 def _choose(
@@ -131,9 +132,9 @@ def _choose(
     options: InterferenceOptions,
     loads: Floats,
     rooms: Floats,
+    full: Floats,
     weights: Floats,
     mean: Floats,
-    ready: Bools,
     calm: Bools,
     refused: Mapping[str, float],
     threshold: float,
@@ -148,11 +149,14 @@ def _choose(
         state_bytes=now.state_bytes,
         pause_s=_pause_s(now, options),
         node=now.node,
+        operator=tasks.operator[now.tasks],
         movable=movable,
         loads=loads,
         rooms=rooms,
+        full=full,
         weights=weights,
-        sources=ready,
+        # One that stands out starts it; then each node may give what fits better elsewhere, and so make room.
+        sources=calm,
         targets=now.open_to & calm,
         amplifier=options.amplifier,
         threshold=threshold,

@@ -3,7 +3,8 @@
     score = Σ_p ((ru + c)^n - ru^n) · weight_p       ru: the node without the computation, c: the computation
 
 `ru` and `c` are smoothed over neighbouring windows and divided by what the node has to give; a little load on a quiet
-node costs little, the same load on a full one a lot. Resources are added up.
+node costs little, the same load on a full one a lot. Resources are added up. Beyond what a node can carry at all
+(`full`) each further bit costs as much as `OVERLOAD` says: nothing that is sent there comes through.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+OVERLOAD = 30.0
+"""Score of load that a node cannot carry, over that of the same share of the usual load."""
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -26,11 +30,19 @@ def power_of(base: float, n: int) -> float:
 
 
 @njit(cache=True, nogil=True)
-def score(rates: Floats, needs: Floats, load: Floats, room: Floats, weights: Floats, n: int) -> float:
+def cost_of(use: float, full: float, n: int) -> float:
+    """What a use costs: its amplified self, and what is over the limit."""
+    return power_of(use, n) + OVERLOAD * max(use - full, 0.0)
+
+
+@njit(cache=True, nogil=True)
+def score(
+    rates: Floats, needs: Floats, load: Floats, room: Floats, full: Floats, weights: Floats, n: int
+) -> float:
     """The score of one computation on one node that carries `load` besides it.
 
     `rates` [window] are records per second, `needs` [resource] what each takes, `load` [resource, window] what others
-    use, `room` [resource] one over what may be used.
+    use, `room` [resource] one over what may be used, `full` [resource] the use (in those terms) that is all there is.
     """
     total = 0.0
     for r in range(len(needs)):
@@ -39,24 +51,31 @@ def score(rates: Floats, needs: Floats, load: Floats, room: Floats, weights: Flo
         for p in range(len(rates)):
             before = max(load[r, p], 0.0) * room[r]
             after = before + rates[p] * needs[r] * room[r]
-            total += (power_of(after, n) - power_of(before, n)) * weights[p]
+            total += (cost_of(after, full[r], n) - cost_of(before, full[r], n)) * weights[p]
     return total
 
 
 @njit(cache=True, nogil=True)
 def scores_on_nodes(
-    rates: Floats, needs: Floats, loads: Floats, rooms: Floats, weights: Floats, n: int
+    rates: Floats, needs: Floats, loads: Floats, rooms: Floats, full: Floats, weights: Floats, n: int
 ) -> Floats:
     """[node]: the scores of one computation on all nodes, given their loads without it."""
     found = np.empty(len(loads))
     for node in range(len(loads)):
-        found[node] = score(rates, needs, loads[node], rooms[node], weights, n)
+        found[node] = score(rates, needs, loads[node], rooms[node], full, weights, n)
     return found
 
 
 @njit(cache=True, nogil=True)
 def scores_at_home(
-    rates: Floats, needs: Floats, node: Ints, loads: Floats, rooms: Floats, weights: Floats, n: int
+    rates: Floats,
+    needs: Floats,
+    node: Ints,
+    loads: Floats,
+    rooms: Floats,
+    full: Floats,
+    weights: Floats,
+    n: int,
 ) -> Floats:
     """[computation]: the score of each where it is; 0 for those that are nowhere.
 
@@ -75,16 +94,17 @@ def scores_at_home(
             for p in range(windows):
                 after = max(loads[home, r, p], 0.0) * room
                 before = max(after - rates[t, p] * need * room, 0.0)
-                found[t] += (power_of(after, n) - power_of(before, n)) * weights[p]
+                found[t] += (cost_of(after, full[r], n) - cost_of(before, full[r], n)) * weights[p]
     return found
 
 
 @njit(cache=True, nogil=True)
-def heats(loads: Floats, rooms: Floats, weights: Floats, n: int) -> Floats:
-    """[node]: Σ load^n · weight over windows and resources, the sum whose growth scores are."""
+def heats(loads: Floats, rooms: Floats, full: Floats, weights: Floats, n: int) -> Floats:
+    """[node]: Σ cost of the load · weight over windows and resources, the sum whose growth scores are."""
     found = np.zeros(len(loads))
     for node in range(len(loads)):
         for r in range(loads.shape[1]):
             for p in range(loads.shape[2]):
-                found[node] += power_of(max(loads[node, r, p], 0.0) * rooms[node, r], n) * weights[p]
+                use = max(loads[node, r, p], 0.0) * rooms[node, r]
+                found[node] += cost_of(use, full[r], n) * weights[p]
     return found
