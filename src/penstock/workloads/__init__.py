@@ -3,11 +3,13 @@
 from collections.abc import Callable
 
 from penstock.dataflow import Dataflow
+from penstock.workloads.knn import knn
 from penstock.workloads.linear_road import linear_road
 from penstock.workloads.primetester import primetester
 from penstock.workloads.sentiment import sentiment
 from penstock.workloads.shapes import diamond, linear, star
 from penstock.workloads.smart_homes import smart_homes
+from penstock.workloads.taxi_drives import taxi_drives
 from penstock.workloads.taxi_routes import taxi_routes
 
 WORKLOADS: dict[str, Callable[[], Dataflow]] = {
@@ -16,6 +18,8 @@ WORKLOADS: dict[str, Callable[[], Dataflow]] = {
     "linear-road": linear_road,
     "smart-homes": smart_homes,
     "taxi-routes": taxi_routes,
+    "taxi-drives": taxi_drives,
+    "knn": knn,
     "linear": linear,
     "diamond": diamond,
     "star": star,
@@ -24,11 +28,13 @@ WORKLOADS: dict[str, Callable[[], Dataflow]] = {
 __all__ = [
     "WORKLOADS",
     "diamond",
+    "knn",
     "linear",
     "linear_road",
     "primetester",
     "sentiment",
     "smart_homes",
     "star",
+    "taxi_drives",
     "taxi_routes",
 ]
