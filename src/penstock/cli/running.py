@@ -23,12 +23,12 @@ from penstock.cli.live import LiveView
 from penstock.cli.output import GOAL_MISSED, InputError, complaints, print_json, print_table, results
 from penstock.cli.report import Section, html_report
 from penstock.cli.totals import Totals
-from penstock.control import PolicyRun
+from penstock.control import PolicyRun, desired_of
 from penstock.control import Settings as LoopSettings
 from penstock.dataflow import Dataflow
 from penstock.runtimes.spark.autopilot import Autopilot
 from penstock.runtimes.spark.cluster import LoopbackCluster
-from penstock.runtimes.spark.launch import have_executors, launch
+from penstock.runtimes.spark.launch import controls_of, have_executors, launch
 from penstock.runtimes.spark.runtime import RuntimeOptions, SparkRuntime
 from penstock.runtimes.spark.session import create_session
 from penstock.telemetry import MachineClass
@@ -71,7 +71,7 @@ def run_dataflow(dataflow: Dataflow, request: RunRequest, *, as_json: bool = Fal
     choices = choose_policies(request.policies, request.settings)
     seconds = parse_duration(request.duration) if request.duration else None
     journal_path = request.journal or DEFAULT_JOURNAL
-    open_journal(journal_path).close()
+    resume, controls = _earlier_run(journal_path, request.checkpoint)
     stop = threading.Event()
     totals, view = Totals(dataflow), LiveView(f"penstock run {request.flow}")
     with ExitStack() as stack:
@@ -85,6 +85,7 @@ def run_dataflow(dataflow: Dataflow, request: RunRequest, *, as_json: bool = Fal
             spark,
             dataflow,
             checkpoint=checkpoint,
+            controls=controls,
             options=RuntimeOptions(machine=MachineClass(name="executor", available=limit)),
         )
         stack.callback(_stop_query, runtime)
@@ -93,7 +94,12 @@ def run_dataflow(dataflow: Dataflow, request: RunRequest, *, as_json: bool = Fal
             [PolicyRun(policy=c.policy, options=c.options) for c in choices],
             settings=LoopSettings(interval_s=request.interval_s, dry_run=request.dry_run),
             journal=journal_path,
-            options={"command": "run", "policies": ",".join(c.policy.name for c in choices)},
+            options={
+                "command": "run",
+                "policies": ",".join(c.policy.name for c in choices),
+                "checkpoint": _resolved(request.checkpoint),
+            },
+            resume=resume,
             subscribers=[totals, view],
         )
         stack.callback(autopilot.journal.close)
@@ -112,6 +118,23 @@ def run_dataflow(dataflow: Dataflow, request: RunRequest, *, as_json: bool = Fal
     if failure is not None:
         raise InputError(f"the query failed: {_first_line(failure)}")
     return document
+
+
+def _earlier_run(journal_path: Path, checkpoint: Path | None) -> tuple[str | None, dict[str, Any]]:
+    """The newest run in the journal on the same checkpoint, to go on with, and the controls it had in force."""
+    with open_journal(journal_path) as journal:
+        if checkpoint is None or not checkpoint.exists():
+            return None, {}
+        known = [run.id for run in journal.runs() if run.options.get("checkpoint") == _resolved(checkpoint)]
+        latest = journal.latest(known[-1]) if known else None
+        if latest is None:
+            return None, {}
+        complaints.print(f"[dim]going on with run {known[-1]} and its checkpoint[/]")
+        return known[-1], controls_of(desired_of(latest))
+
+
+def _resolved(checkpoint: Path | None) -> str:
+    return "" if checkpoint is None else str(checkpoint.resolve())
 
 
 def _session(dataflow: Dataflow, request: RunRequest, stack: ExitStack) -> tuple[SparkSession, int | None]:

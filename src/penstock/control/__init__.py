@@ -4,7 +4,7 @@ from penstock.control.arbitration import Arbitration, arbitrate
 from penstock.control.brief import Brief
 from penstock.control.clocks import WallClock
 from penstock.control.damping import Damping
-from penstock.control.decision import Decision, PolicyRun, Settings, decide
+from penstock.control.decision import Decision, PolicyRun, Settings, decide, desired_of
 from penstock.control.desired import Desired
 from penstock.control.effects import Effect
 from penstock.control.explain import Explanation, as_text, explain
@@ -51,6 +51,7 @@ __all__ = [
     "arbitrate",
     "as_text",
     "decide",
+    "desired_of",
     "explain",
     "replay",
 ]

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.control.arbitration import Arbitration, ArbitrationMemory, arbitrate, settle
+from penstock.control.codec import unpack
 from penstock.control.damping import Damping, DampingMemory, damp, rest
 from penstock.control.desired import Desired
 from penstock.control.effects import Pending, expect
 from penstock.control.plan import Outcome, Plan, Withheld
-from penstock.control.record import Fault
+from penstock.control.record import Fault, Latest
 from penstock.policies.proposal import AnyPolicy, Proposal, Reason
 from penstock.telemetry import Snapshot
 
@@ -56,6 +57,11 @@ class Standing:
     damping: DampingMemory = field(default_factory=DampingMemory)
     arbitration: ArbitrationMemory = field(default_factory=ArbitrationMemory)
     pending: tuple[Pending, ...] = ()
+
+
+def desired_of(latest: Latest) -> Desired:
+    """What a run that stood there had asked for."""
+    return unpack(Standing, latest.standing).desired
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +170,9 @@ def carried_out(
     promised = tuple(pending for p in begun if (pending := expect(p.action, p.policy, snapshot)) is not None)
     actions = [p.action for p in begun]
     return Standing(
-        desired=standing.desired.after(actions, failed),
+        desired=standing.desired.after(
+            actions, failed, dict(zip(snapshot.nodes.ids, snapshot.nodes.hosts, strict=False))
+        ),
         damping=rest(standing.damping, actions, snapshot, settings.damping),
         arbitration=settle(standing.arbitration, begun, snapshot),
         pending=still + promised,

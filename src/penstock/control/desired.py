@@ -9,7 +9,7 @@ from typing import Any
 from penstock.control.effects import read, task_row
 from penstock.dataflow import OperatorId
 from penstock.policies.proposal import Action, Move, Pace, Proposal, Reason, Release, Scale, Shed, Switch
-from penstock.telemetry import Snapshot
+from penstock.telemetry import Nodes, Snapshot
 
 RECOVERY = "recovery"
 """The policy name under which a restarted controller asserts the old state."""
@@ -29,9 +29,16 @@ class Desired:
     deadline_s: Mapping[str, float] = field(default_factory=dict)
     node: Mapping[str, str] = field(default_factory=dict)
     """Task to the node it was moved to."""
+    host: Mapping[str, str] = field(default_factory=dict)
+    """The host of each of those nodes: a restarted engine may give its nodes other names."""
 
-    def after(self, actions: Iterable[Action], failed: Iterable[Action] = ()) -> Desired:
-        """With what the actions ask for, and without what turned out not to work."""
+    def after(
+        self,
+        actions: Iterable[Action],
+        failed: Iterable[Action] = (),
+        hosts: Mapping[str, str] | None = None,
+    ) -> Desired:
+        """With what the actions ask for, and without what turned out not to work; `hosts` of nodes as they are now."""
         tables: dict[str, dict[str, Any]] = {
             name: dict(getattr(self, name))
             for name in ("parallelism", "alternate", "keep", "deadline_s", "node")
@@ -54,6 +61,8 @@ class Desired:
             entry = _entry(action)
             if entry is not None and tables[entry[0]].get(entry[1]) == entry[2]:
                 del tables[entry[0]][entry[1]]
+        known = {**self.host, **(hosts or {})}
+        tables["host"] = {node: known[node] for node in set(tables["node"].values()) if known.get(node)}
         return Desired(**tables)
 
     def missing(self, snapshot: Snapshot) -> Proposal:
@@ -61,15 +70,20 @@ class Desired:
         dataflow, reason = snapshot.dataflow, Reason(code="recovered")
         actions: list[Action] = []
         for task, node in self.node.items():
-            row, to = task_row(snapshot, task), snapshot.nodes.row.get(node)
+            row, to = task_row(snapshot, task), self._row(snapshot.nodes, node)
             if row is None or to is None or snapshot.nodes.draining[to]:
                 continue
             at = snapshot.tasks.node[row]
             if at >= 0 and at != to:
                 operator = dataflow.operators[snapshot.tasks.operator[row]].id
-                source, index = snapshot.nodes.ids[at], int(snapshot.tasks.index[row])
                 actions.append(
-                    Move(reason=reason, operator=operator, index=index, source=source, target=node)
+                    Move(
+                        reason=reason,
+                        operator=operator,
+                        index=int(snapshot.tasks.index[row]),
+                        source=snapshot.nodes.ids[at],
+                        target=snapshot.nodes.ids[to],
+                    )
                 )
         for operator_id, name in self.alternate.items():
             id_ = OperatorId(operator_id)
@@ -104,6 +118,13 @@ class Desired:
             for stream, deadline_s in self.deadline_s.items()
         ]
         return Proposal(policy=RECOVERY, actions=tuple(actions))
+
+    def _row(self, nodes: Nodes, node: str) -> int | None:
+        """Where the node is now: under its name, or another one on its host."""
+        row, host = nodes.row.get(node), self.host.get(node)
+        if host is None or (row is not None and nodes.hosts[row] == host):
+            return row
+        return next((i for i, one in enumerate(nodes.hosts) if one == host), None)
 
 
 def _entry(action: Action) -> tuple[str, str, Any] | None:

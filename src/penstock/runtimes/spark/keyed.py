@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -171,21 +172,35 @@ def joined(results: list[Any], takes: Takes, schema: pa.Schema, latest: pa.Array
     """The results of all keys as one batch; rows without a source time get the latest of their key."""
     if takes == "record":
         lists = [[] if r is None else [r] if isinstance(r, dict) else list(r) for r in results]
+        counts = [len(part) for part in lists]
         records = [record for part in lists for record in part]
-        times = latest.take(pa.array(np.repeat(np.arange(len(lists)), [len(part) for part in lists])))
+        own = None
         if any(SOURCE_TIME in record for record in records):
             own = pa.array([record.get(SOURCE_TIME) for record in records], SOURCE_TIME_TYPE)
-            return from_records(records, schema, pc.coalesce(own, times.view(SOURCE_TIME_TYPE)))
-        return from_records(records, schema, times.view(SOURCE_TIME_TYPE))
-    parts = []
-    for i, result in enumerate(results):
-        if result is None or not len(result):
-            continue
-        part = as_batch(result, schema)
-        if SOURCE_TIME not in part.schema.names:
-            part = part.append_column(SOURCE_TIME, pa.repeat(latest[i], part.num_rows).view(SOURCE_TIME_TYPE))
-        parts.append(conform(part, schema))
-    return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=schema)
+        return from_records(records, schema, _times(own, latest, counts))
+    counts = [0 if r is None else len(r) for r in results]
+    parts = [r for r, count in zip(results, counts, strict=True) if count]
+    if not parts:
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    if takes == "pandas":
+        rows = as_batch(pd.concat(parts, ignore_index=True), schema)
+    else:
+        tables = [part if isinstance(part, pa.Table) else pa.Table.from_batches([part]) for part in parts]
+        rows = as_batch(pa.concat_tables(tables, promote_options="default"), schema)
+    at = rows.schema.get_field_index(SOURCE_TIME)
+    own = None if at < 0 else rows.column(at).cast(SOURCE_TIME_TYPE)
+    times = _times(own, latest, counts)
+    if at < 0:
+        return conform(rows.append_column(SOURCE_TIME, times), schema)
+    return conform(rows.set_column(at, SOURCE_TIME, times), schema)
+
+
+def _times(own: pa.Array | None, latest: pa.Array, counts: list[int]) -> pa.Array:
+    """The rows' own source times; the latest of their key where they have none."""
+    if own is not None and not own.null_count:
+        return own
+    repeated = latest.take(pa.array(np.repeat(np.arange(len(counts)), counts))).view(SOURCE_TIME_TYPE)
+    return repeated if own is None else pc.coalesce(own, repeated)
 
 
 class KeyedProcessor(StatefulProcessor):

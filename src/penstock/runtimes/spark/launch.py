@@ -10,16 +10,19 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.control import Desired
 from penstock.dataflow import Dataflow, OperatorId
 from penstock.dataflow.connectors import expected_load
 from penstock.runtimes.spark.assembly import OutputMode
 from penstock.runtimes.spark.compile import CompiledDataflow, compile_dataflow
+from penstock.runtimes.spark.host import alternate_control
 from penstock.runtimes.spark.internals.controls import get_controls, seeded
 from penstock.runtimes.spark.internals.errors import SparkInternalsError
 from penstock.runtimes.spark.internals.executors import Executors
 from penstock.runtimes.spark.internals.pacing import Pacing, stop_cleanly
 from penstock.runtimes.spark.internals.repartition import repartition_state
 from penstock.runtimes.spark.internals.task_controls import ControlDocument
+from penstock.runtimes.spark.keep import keep_control
 from penstock.runtimes.spark.runtime import DEFAULTS, RuntimeOptions, SparkRuntime
 from penstock.runtimes.spark.sourcing import KafkaSource, PlainSource, ReplaySource, SourceReader
 
@@ -61,6 +64,12 @@ def launch(
     )
     runtime.adopt_controls(values)
     return runtime
+
+
+def controls_of(desired: Desired) -> dict[str, Any]:
+    """The controls of an earlier run, for `launch`: in force from the first micro-batch on."""
+    keeps = {keep_control(subject): keep for subject, keep in desired.keep.items()}
+    return keeps | {alternate_control(operator): name for operator, name in desired.alternate.items()}
 
 
 def have_executors(spark: SparkSession, count: int, *, given: int, timeout_s: float = 60.0) -> None:

@@ -272,9 +272,7 @@ class Observer:
             known=[value is not None for value in latencies],
         )
 
-    def _batch_table(
-        self, batches: tuple[BatchProgress, ...], records: tuple[TaskRecord, ...]
-    ) -> Batches:
+    def _batch_table(self, batches: tuple[BatchProgress, ...], records: tuple[TaskRecord, ...]) -> Batches:
         interval = self.gauges.interval_ms
         busy_s = {b.batch_id: 0.0 if self.gauges.measures is not None else np.nan for b in batches}
         for record in records:

@@ -109,14 +109,18 @@ class PlainSource:
 
     def __init__(self, index: int) -> None:
         self._index = index
+        self._rates = CounterRates.start(1, window_s=WINDOW_S)
+        self._total = 0
 
     def read(self, batches: tuple[BatchProgress, ...], now_s: float, interval_s: float) -> SourceFacts:
-        """Records read in the interval."""
+        """Records read, over a window: an interval may hold the end of two batches or of none."""
         found = [source_of(batch, self._index) for batch in batches]
         records = sum(s.records for s in found if s is not None)
-        return SourceFacts(
-            produced_rps=records / interval_s, read_rps=records / interval_s, known=bool(batches)
-        )
+        self._total += records
+        self._rates = self._rates.add(now_s, [float(self._total)])
+        rates = self._rates.rates_rps
+        read_rps = float(rates[0]) if rates is not None else records / interval_s
+        return SourceFacts(produced_rps=read_rps, read_rps=read_rps, known=self._total > 0)
 
 
 def source_of(batch: BatchProgress, index: int) -> SourceProgress | None:

@@ -45,7 +45,6 @@ class StatePartitions:
         self._ids: dict[tuple[int, int, str], Any] = {}
         with reaching(CAPABILITY):
             view = jvm(spark)
-            self._text_of = view.java.util.Arrays.toString
             self._types = view.org.apache.spark.sql.execution.streaming.state
             self._coordinator = spark._jsparkSession.streams().stateStoreCoordinator()
             self._run = view.java.util.UUID.fromString(str(query.runId))
@@ -111,7 +110,7 @@ class StatePartitions:
         """Return the state writers of *plan*; readers share their writer's id and have no store names."""
         found = []
         for node in plan_nodes(plan):
-            if not self._writes_state(node.getClass()):
+            if not _writes_state(node.getClass()):
                 continue
             info, names = node.stateInfo(), node.stateStoreNames()
             if info.isDefined():
@@ -126,11 +125,17 @@ class StatePartitions:
                 )
         return found
 
-    def _writes_state(self, kind: Any) -> bool:
-        """Tell by its methods: their class moved between packages from one Spark to the next."""
-        name = str(kind.getName())
-        if name not in _STATE_WRITERS:
-            # One reply with all methods: asking each for its name takes seconds.
-            methods = str(self._text_of(kind.getMethods()))
-            _STATE_WRITERS[name] = ".stateInfo()" in methods and ".stateStoreNames()" in methods
-        return _STATE_WRITERS[name]
+
+def _writes_state(kind: Any) -> bool:
+    """Tell by its traits, by simple name: their package changed from one Spark to the next."""
+    name = str(kind.getName())
+    if name not in _STATE_WRITERS:
+        # Few calls: asking for the methods of a class takes seconds.
+        todo, traits = [kind], set()
+        while todo:
+            one = todo.pop()
+            if one is not None and one.getSimpleName() not in traits:
+                traits.add(str(one.getSimpleName()))
+                todo += [*one.getInterfaces(), one.getSuperclass()]
+        _STATE_WRITERS[name] = "StateStoreWriter" in traits
+    return _STATE_WRITERS[name]
