@@ -6,6 +6,7 @@ sender of its own on a machine that is never short, so a crowded node holds back
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -211,8 +212,6 @@ class _Watched:
         return self._policy.start(options)
 
     def decide(self, snapshot: Snapshot, memory: Any, options: Any) -> tuple[Proposal, Any]:
-        import time
-
         began = time.process_time()
         proposal, after = self._policy.decide(snapshot, memory, options)
         self.spent_s.append(time.process_time() - began)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from penstock.dataflow import Dataflow
+from penstock.workloads.ecg import ecg
 from penstock.workloads.knn import knn
 from penstock.workloads.linear_road import linear_road
 from penstock.workloads.primetester import primetester
@@ -11,6 +12,7 @@ from penstock.workloads.shapes import diamond, linear, star
 from penstock.workloads.smart_homes import smart_homes
 from penstock.workloads.taxi_drives import taxi_drives
 from penstock.workloads.taxi_routes import taxi_routes
+from penstock.workloads.thorax import thorax
 
 WORKLOADS: dict[str, Callable[[], Dataflow]] = {
     "primetester": primetester,
@@ -23,11 +25,14 @@ WORKLOADS: dict[str, Callable[[], Dataflow]] = {
     "linear": linear,
     "diamond": diamond,
     "star": star,
+    "thorax": thorax,
+    "ecg": ecg,
 }
 
 __all__ = [
     "WORKLOADS",
     "diamond",
+    "ecg",
     "knn",
     "linear",
     "linear_road",
@@ -37,4 +42,5 @@ __all__ = [
     "star",
     "taxi_drives",
     "taxi_routes",
+    "thorax",
 ]

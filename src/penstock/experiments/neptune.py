@@ -1,0 +1,387 @@
+"""`penstock reproduce neptune`: every figure of the paper's evaluation, in simulation at the paper's size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from penstock.dataflow import Load, sine
+from penstock.experiments import patients
+from penstock.experiments.figures import Reference, Reproduction, Row, Tell
+from penstock.experiments.patients import Course, Size
+
+PAPER_FIXED = (0.83932, -0.00413)
+"""Throughput over doing nothing, and over the even placement (table 2)."""
+PAPER_VARIABLE = (0.48891, -0.00001)
+PAPER_FIXED_LATENCY = (-0.05241, -0.15845)
+"""p99 and standard deviation of latency, against doing nothing."""
+PAPER_RECOVERED, PAPER_FOREIGN_LATENCY = 0.7725, -0.82
+PAPER_EVEN_S, PAPER_SPREAD = 25 * 60.0, 0.0082
+PAPER_CPU_SHARE, PAPER_MOVE_S = 0.0033, 0.05468
+EVEN_SPREAD = 0.01
+PERIOD_S = 600.0
+FOREIGN_SHARE = 0.75
+"""Of CPU and bandwidth, on a third of the nodes."""
+DISTURBED_ACTIVE = 40
+"""Computations a node runs in the trial with foreign load: what is left elsewhere can carry them."""
+LAST = 1 / 3
+"""Part of a run over which it is compared: the end, when all has settled."""
+AMPLIFIERS = (2, 3, 4, 5, 6)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trio:
+    """One trial under our policy and the paper's, beside doing nothing and the ideal."""
+
+    ours: Course
+    papers: Course
+    nothing: Course
+    ideal: Course
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Findings:
+    """The courses behind the rows, for the plots."""
+
+    fixed: Trio
+    variable: Trio
+    foreign: Trio
+    amplifiers: Mapping[int, tuple[Course, Course]]
+    """n to the course under our policy and under the paper's."""
+
+
+def reproduce(
+    *, plot: Path | None = None, tell: Tell = lambda _: None, size: Size | None = None, seconds: float = 4_200.0
+) -> Reproduction:
+    """All rows. `size` and `seconds` make the trials smaller."""
+    size = size or Size()
+    findings = Findings(
+        fixed=_trio("fixed rates", size, seconds, tell),
+        variable=_trio("variable rates", size, seconds, tell, shape=waves(), season_s=PERIOD_S),
+        foreign=_foreign(size, seconds, tell),
+        amplifiers=_amplifiers(size, seconds, tell),
+    )
+    rows, references = _fixed_rows(findings.fixed, size)
+    for more in (_variable_rows(findings.variable), _foreign_rows(findings.foreign), _sweep(findings)):
+        rows += more[0]
+        references += more[1]
+    plots: tuple[Path, ...] = ()
+    if plot is not None:
+        from penstock.experiments.neptune_plots import draw
+
+        tell("drawing")
+        plots = draw(findings, plot)
+    return Reproduction(paper="neptune", rows=tuple(rows), references=tuple(references), plots=plots)
+
+
+def waves() -> Load:
+    """The factor on all rates in the trial with variable rates: a sine between a third and one, in steps of 10 s."""
+    return sine(2 / 3, 1 / 3, PERIOD_S, step_s=10.0)
+
+
+def _trio(
+    name: str, size: Size, seconds: float, tell: Tell, shape: Load | None = None, season_s: float = 0.0
+) -> Trio:
+    uneven = patients.uneven(size, seconds=seconds, shape=shape)
+    tell(f"{name}: our policy")
+    ours = patients.run(uneven, *patients.ours(season_s=season_s))
+    tell(f"{name}: the paper's method")
+    papers = patients.run(uneven, *patients.papers(season_s=season_s))
+    tell(f"{name}: doing nothing")
+    nothing = patients.run(uneven)
+    tell(f"{name}: spread evenly")
+    ideal = patients.run(patients.even(size, seconds=seconds, shape=shape))
+    return Trio(ours=ours, papers=papers, nothing=nothing, ideal=ideal)
+
+
+def _foreign(size: Size, seconds: float, tell: Tell) -> Trio:
+    active = min(DISTURBED_ACTIVE, round(0.27 * size.per_node))
+    quiet = patients.disturbed(size, active=active, foreign=0.0, seconds=seconds)
+    loud = patients.disturbed(size, active=active, foreign=FOREIGN_SHARE, seconds=seconds)
+    courses = []
+    for name, scene, policy in (
+        ("our policy", loud, patients.ours()),
+        ("the paper's method", loud, patients.papers()),
+        ("doing nothing", loud, (None, None)),
+        ("no foreign load", quiet, (None, None)),
+    ):
+        tell(f"foreign load on a third of the nodes: {name}")
+        courses.append(patients.run(scene, *policy))
+    return Trio(ours=courses[0], papers=courses[1], nothing=courses[2], ideal=courses[3])
+
+
+def _amplifiers(size: Size, seconds: float, tell: Tell) -> dict[int, tuple[Course, Course]]:
+    scene = patients.uneven(size, seconds=seconds)
+    found = {}
+    for n in AMPLIFIERS:
+        tell(f"amplifier n = {n}")
+        found[n] = (
+            patients.run(scene, *patients.ours(amplifier=n)),
+            patients.run(scene, *patients.papers(amplifier=n)),
+        )
+    return found
+
+
+def throughput(course: Course) -> float:
+    """Messages per second at the end of a run."""
+    return float(course.throughput_rps[course.after(LAST)].mean())
+
+
+def tail(course: Course) -> tuple[float, float]:
+    """(p99, standard deviation) of the latency at the end of a run, mean over cycles."""
+    late = course.after(LAST)
+    return float(np.nanmean(course.p99_s[late])), float(course.latency_sd_s[late].mean())
+
+
+def over(a: float, b: float) -> float:
+    """By how much a is more than b, as a share of b."""
+    return a / b - 1 if b else 0.0
+
+
+def _fixed_rows(trio: Trio, size: Size) -> tuple[list[Row], list[Reference]]:
+    trial = "fixed rates"
+    ours, nothing, ideal = throughput(trio.ours), throughput(trio.nothing), throughput(trio.ideal)
+    (p99, sd), (p99_before, sd_before) = tail(trio.ours), tail(trio.nothing)
+    late = float(trio.ours.moves[trio.ours.after(LAST)].sum()) / (size.nodes * size.per_node)
+    spread = float(trio.ours.cpu[trio.ours.after(LAST)].std(axis=1).mean())
+    mine = trio.ours
+    busy = mine.policy_s[mine.time_s > 2 * patients.WAKE_S]
+    took = mine.took_s[np.isfinite(mine.took_s)]
+    rows = [
+        Row(
+            trial=trial,
+            metric="throughput over doing nothing",
+            paper=PAPER_FIXED[0],
+            ours=over(ours, nothing),
+            better="higher",
+            goal=0.84,
+        ),
+        Row(
+            trial=trial,
+            metric="throughput over the even placement",
+            paper=PAPER_FIXED[1],
+            ours=over(ours, ideal),
+            better="higher",
+            goal=-0.003,
+        ),
+        Row(
+            trial=trial,
+            metric="p99 of latency over doing nothing",
+            paper=PAPER_FIXED_LATENCY[0],
+            ours=over(p99, p99_before),
+            better="lower",
+        ),
+        Row(
+            trial=trial,
+            metric="s.d. of latency over doing nothing",
+            paper=PAPER_FIXED_LATENCY[1],
+            ours=over(sd, sd_before),
+            better="lower",
+        ),
+        Row(
+            trial=trial,
+            metric="seconds until even (s.d. of CPU load below 0.01)",
+            paper=PAPER_EVEN_S,
+            ours=mine.even_after_s(EVEN_SPREAD),
+            better="lower",
+            goal=300.0,
+        ),
+        Row(
+            trial=trial,
+            metric="s.d. of CPU load over nodes at the end",
+            paper=PAPER_SPREAD,
+            ours=spread,
+            better="lower",
+        ),
+        Row(
+            trial=trial,
+            metric="moves over those of the paper's method here",
+            paper=1.0,
+            ours=mine.total_moves / max(trio.papers.total_moves, 1),
+            better="lower",
+        ),
+        Row(
+            trial=trial,
+            metric="computations that move in the last third, share",
+            paper=0.01,
+            ours=late,
+            better="lower",
+            goal=0.01,
+        ),
+        Row(
+            trial=trial,
+            metric="CPU of the policy, share of one core of its node",
+            paper=PAPER_CPU_SHARE,
+            ours=float(busy.mean()) / patients.INTERVAL_S if len(busy) else 0.0,
+            better="lower",
+        ),
+        Row(
+            trial=trial,
+            metric="pause of a move, s",
+            paper=PAPER_MOVE_S,
+            ours=float(took.mean()) if len(took) else 0.0,
+            better="lower",
+        ),
+    ]
+    references = [
+        Reference(trial=trial, metric="our policy: moves", paper=None, simulated=float(mine.total_moves)),
+        *_papers(trial, trio, PAPER_FIXED),
+        Reference(
+            trial=trial,
+            metric="the even placement over doing nothing",
+            paper=PAPER_FIXED[0] - PAPER_FIXED[1],
+            simulated=over(ideal, nothing),
+            note="follows from sizes and rates of thorax and ECG messages; nothing is fitted",
+        ),
+    ]
+    return rows, references
+
+
+def _variable_rows(trio: Trio) -> tuple[list[Row], list[Reference]]:
+    trial = "variable rates"
+    ours, nothing, ideal = throughput(trio.ours), throughput(trio.nothing), throughput(trio.ideal)
+    rows = [
+        Row(
+            trial=trial,
+            metric="throughput over doing nothing",
+            paper=PAPER_VARIABLE[0],
+            ours=over(ours, nothing),
+            better="higher",
+        ),
+        Row(
+            trial=trial,
+            metric="throughput over the even placement",
+            paper=PAPER_VARIABLE[1],
+            ours=over(ours, ideal),
+            better="higher",
+            goal=-0.003,
+        ),
+        Row(
+            trial=trial,
+            metric="seconds until even (s.d. of CPU load below 0.01)",
+            paper=PAPER_EVEN_S,
+            ours=trio.ours.even_after_s(EVEN_SPREAD),
+            better="lower",
+            goal=300.0,
+        ),
+    ]
+    return rows, [
+        Reference(trial=trial, metric="our policy: moves", paper=None, simulated=float(trio.ours.total_moves)),
+        *_papers(trial, trio, PAPER_VARIABLE),
+    ]
+
+
+def _foreign_rows(trio: Trio) -> tuple[list[Row], list[Reference]]:
+    trial = "foreign load on a third of the nodes"
+    (p99, sd), (p99_before, sd_before) = tail(trio.ours), tail(trio.nothing)
+    nothing, ideal = throughput(trio.nothing), throughput(trio.ideal)
+
+    def recovered(course: Course) -> float:
+        return (throughput(course) - nothing) / (ideal - nothing)
+
+    rows = [
+        Row(
+            trial=trial,
+            metric="lost throughput recovered",
+            paper=PAPER_RECOVERED,
+            ours=recovered(trio.ours),
+            better="higher",
+            goal=0.9,
+        ),
+        Row(
+            trial=trial,
+            metric="p99 of latency over doing nothing",
+            paper=PAPER_FOREIGN_LATENCY,
+            ours=over(p99, p99_before),
+            better="lower",
+        ),
+        Row(
+            trial=trial,
+            metric="s.d. of latency over doing nothing",
+            paper=PAPER_FOREIGN_LATENCY,
+            ours=over(sd, sd_before),
+            better="lower",
+        ),
+    ]
+    return rows, [
+        Reference(trial=trial, metric="our policy: moves", paper=None, simulated=float(trio.ours.total_moves)),
+        Reference(
+            trial=trial,
+            metric="throughput lost by doing nothing",
+            paper=None,
+            simulated=-over(nothing, ideal),
+        ),
+        Reference(
+            trial=trial,
+            metric="the paper's method: lost throughput recovered",
+            paper=PAPER_RECOVERED,
+            simulated=recovered(trio.papers),
+        ),
+        Reference(
+            trial=trial,
+            metric="the paper's method: moves",
+            paper=None,
+            simulated=float(trio.papers.total_moves),
+        ),
+    ]
+
+
+def _papers(trial: str, trio: Trio, figures: tuple[float, float]) -> list[Reference]:
+    theirs = throughput(trio.papers)
+    return [
+        Reference(
+            trial=trial,
+            metric="the paper's method: throughput over doing nothing",
+            paper=figures[0],
+            simulated=over(theirs, throughput(trio.nothing)),
+        ),
+        Reference(
+            trial=trial,
+            metric="the paper's method: throughput over the even placement",
+            paper=figures[1],
+            simulated=over(theirs, throughput(trio.ideal)),
+        ),
+        Reference(
+            trial=trial,
+            metric="the paper's method: seconds until 99 % of the even throughput",
+            paper=PAPER_EVEN_S,
+            simulated=_reaches_s(trio.papers, 0.99 * throughput(trio.ideal)),
+        ),
+        Reference(
+            trial=trial,
+            metric="the paper's method: moves",
+            paper=None,
+            simulated=float(trio.papers.total_moves),
+        ),
+    ]
+
+
+def _reaches_s(course: Course, rps: float) -> float:
+    """From the wake-up until a throughput is first reached; infinite if never."""
+    there = np.flatnonzero((course.throughput_rps >= rps) & (course.time_s > patients.WAKE_S))
+    return float(course.time_s[there[0]] - patients.WAKE_S) if len(there) else float("inf")
+
+
+def _sweep(findings: Findings) -> tuple[list[Row], list[Reference]]:
+    ideal = throughput(findings.fixed.ideal)
+    references = []
+    for n, (ours, papers) in findings.amplifiers.items():
+        for name, course in (("our policy", ours), ("the paper's method", papers)):
+            references += [
+                Reference(
+                    trial=f"amplifier n = {n}",
+                    metric=f"{name}: throughput over the even placement",
+                    paper=PAPER_FIXED[1] if n == 3 and course is papers else None,
+                    simulated=over(throughput(course), ideal),
+                ),
+                Reference(
+                    trial=f"amplifier n = {n}",
+                    metric=f"{name}: moves",
+                    paper=None,
+                    simulated=float(course.total_moves),
+                ),
+            ]
+    return [], references
