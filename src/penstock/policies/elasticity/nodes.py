@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.dataflow import Constraint
 from penstock.policies.elasticity.foresight import Foresight
@@ -15,6 +16,8 @@ from penstock.telemetry import Snapshot, Sources
 
 STEADY = 1.1
 """A rate within this factor of its slow mean counts as steady."""
+FAR = 4.0
+"""A latency is far below its bound when this many times as much would still hold it."""
 TRIAL_REST_S = 600.0
 """After a trial that had to be taken back, none is made at such a load for this long."""
 
@@ -89,21 +92,20 @@ class NodeElasticity:
         ]
         need = max(needs, key=lambda n: n.nodes)
         wants, enough = need.nodes, content and soon <= STEADY * rate
-        notices = () if enough else tuple(_out_of_reach(n, options) for n in needs if not n.feasible)
+        late = ~_held(snapshot, options)
+        notices = tuple(_out_of_reach(n, options) for i, n in enumerate(needs) if not n.feasible and late[i])
         if enough:
             wants = min(wants, current)
         # Not worth giving back what will be needed again before it could be had again.
         then = max(need_of(snapshot, n.constraint, memory.cost, options, rate_rps=later).nodes for n in needs)
         recent = tuple((t, n) for t, n in memory.wanted if t > now_s - _patience_s(memory, options))
         memory = replace(memory, wanted=(*recent, (now_s, max(wants, min(then, current)))))
-        target = wants
-        if wants <= current:
-            target = min(current, max(n for _, n in memory.wanted))
-            if target == current and content and _trial_is_safe(snapshot, memory, rate, options):
-                target = current - 1
-                memory = replace(memory, trial=Trial(time_s=now_s, nodes=target, rate_rps=rate))
-            if target < current and not _patient(now_s, memory, options):
-                target = current
+        target = wants if wants > current else min(current, max(n for _, n in memory.wanted))
+        if wants <= current and not _patient(now_s, memory, options):
+            target = current
+        elif target == current and content and _trial_is_safe(snapshot, memory, rate, options):
+            target = current - 1
+            memory = replace(memory, trial=Trial(time_s=now_s, nodes=target, rate_rps=rate))
         if target == current:
             return Proposal(policy=self.name, notices=notices), memory
         if target > current:
@@ -206,16 +208,20 @@ def _foreseen(rate: float, memory: NodeMemory, options: NodeOptions) -> tuple[fl
 
 
 def _content(snapshot: Snapshot, memory: NodeMemory, rate: float, options: NodeOptions) -> bool:
-    """Whether all bounds are held with room to spare, under a load that has been the same for a while."""
-    table = snapshot.constraints
-    held = table.known & (table.latency_s <= options.margin * table.bound_s)
-    sources, settled = snapshot.sources, snapshot.time_s - memory.changed_s >= options.settle_s
+    """Whether all bounds are held with room to spare, and will be: by far, or under a load that stays as it is."""
+    table, sources = snapshot.constraints, snapshot.sources
     # What waits in the steady state is what comes in the two batches of a record's latency at most.
     ordinary = 1.5 * rate * float(table.latency_s.max(initial=0.0))
+    if not _held(snapshot, options).all() or sources.backlog_records[sources.known].sum() > ordinary:
+        return False
     steady = memory.usual_rps / STEADY <= rate <= STEADY * memory.usual_rps
-    return bool(
-        held.all() and settled and steady and sources.backlog_records[sources.known].sum() <= ordinary
-    )
+    return steady or bool(np.all(FAR * table.latency_s <= options.margin * table.bound_s))
+
+
+def _held(snapshot: Snapshot, options: NodeOptions) -> NDArray[np.bool_]:
+    """Which bounds are seen to be held, with the margin."""
+    table = snapshot.constraints
+    return np.asarray(table.known & (table.latency_s <= options.margin * table.bound_s))
 
 
 def _trial_is_safe(snapshot: Snapshot, memory: NodeMemory, rate: float, options: NodeOptions) -> bool:
