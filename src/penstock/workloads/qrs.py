@@ -173,7 +173,7 @@ class _Peaks:
         threshold = (
             self._noise + 0.25 * (self._signal - self._noise)
             if number >= form.learning
-            else self._highest / 4
+            else self._highest / 2
         )
         since = peak - self._last if self._last >= 0 else form.t_wave + 1
         if since <= form.refractory:
