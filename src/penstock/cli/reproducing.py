@@ -22,7 +22,17 @@ def _i_scheduler() -> Reproduce:
     return reproduce
 
 
-PAPERS: dict[str, Callable[[], Reproduce]] = {"nephele": _nephele, "i-scheduler": _i_scheduler}
+def _neptune() -> Reproduce:
+    from penstock.experiments.neptune import reproduce
+
+    return reproduce
+
+
+PAPERS: dict[str, Callable[[], Reproduce]] = {
+    "nephele": _nephele,
+    "i-scheduler": _i_scheduler,
+    "neptune": _neptune,
+}
 """Paper to what runs its trials; imported when asked for, since a simulator takes a while to load."""
 
 

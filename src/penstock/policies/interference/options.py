@@ -70,7 +70,7 @@ class InterferenceOptions(NeptuneOptions):
     """How long a computation that did not move when told is left alone (seconds, 0 or more)."""
     memory_share: float = 0.8
     """Share of a node's memory that state may fill (0..1]."""
-    band: float = 0.04
+    band: float = 0.08
     """How far above the mean of all nodes a node's load must be to count as hot (share, 0 or more)."""
     least_use: float = 0.05
     """Use of its fullest resource below which a node is never hot (0..1)."""
