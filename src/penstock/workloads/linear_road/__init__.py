@@ -39,7 +39,7 @@ def linear_road(
     traffic: Traffic | None = None,
     history: str | None = None,
     free_cars: int = FREE_CARS,
-    tasks: tuple[int, int] = (1, 500),
+    tasks: tuple[int, int] = (1, 100),
     cost_scale: float = 1.0,
     notifications: Connector | None = None,
     answers: Connector | None = None,
