@@ -1,0 +1,235 @@
+"""CE and SH at run time: dynamic-dataflows.txt, algorithm 2 and equation 10."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from penstock.policies.provisioning.flow import FREE_S, lowest_share, mean_share, steady
+from penstock.policies.provisioning.greedy import bottleneck
+from penstock.policies.provisioning.limits import downstream_costs
+from penstock.policies.provisioning.problem import Demand, Floats, Ints, full_rates
+from penstock.policies.provisioning.running import Adaptation, Running
+
+ALTERNATES_EVERY = 1
+"""m: intervals between two choices of alternates."""
+RESOURCES_EVERY = 2
+"""n: intervals between two choices of resources."""
+
+
+def adapt_greedy(demand: Demand, running: Running, *, centralised: bool) -> Adaptation:
+    """Alternates every m intervals, resources every n; an empty machine goes when its paid time ends."""
+    graph = demand.graph
+    alternates, cores = running.alternates, running.cores.copy()
+    fresh = np.zeros((0, cores.shape[1]), dtype=np.int64)
+    low = running.throughput <= demand.throughput - demand.tolerance
+    high = running.throughput >= demand.throughput + demand.tolerance
+    if running.step % ALTERNATES_EVERY == 0 and (low or high):
+        alternates = _alternates(demand, running, low=low, centralised=centralised)
+    if running.step % RESOURCES_EVERY == 0 and (low or high):
+        cost, selectivity = graph.of(alternates)
+        wanted = full_rates(graph, running.input_rps, selectivity)
+        flow = (graph.order, graph.feeds, graph.outputs, running.input_rps, cost, selectivity, wanted)
+        goal = (demand.throughput, demand.least_share)
+        if low:
+            largest = demand.largest
+            speed = float(demand.core_speed[largest])
+            most = int(np.ceil(cost * wanted / speed).sum()) // int(demand.cores[largest]) + len(cost) + 1
+            cores, fresh, used = grow(
+                *flow,
+                *goal,
+                cores,
+                running.speed,
+                demand.cores[running.rows],
+                speed,
+                demand.cores[largest],
+                most,
+            )
+            fresh = fresh[:used]
+        else:
+            hourly = np.array([c.price_per_hour for c in demand.classes])[running.rows]
+            worth = demand.cores[running.rows] * running.speed / np.maximum(hourly, 1e-9)
+            left = running.paid_left_s(demand)
+            cores = shrink(*flow, *goal, cores, running.speed, demand.cores[running.rows], left, worth)
+        if centralised:
+            cores = repack(cores, demand.cores[running.rows])
+    keep = cores.any(axis=1) | (running.paid_left_s(demand) > running.interval_s)
+    acquire = np.full(len(fresh), demand.largest, dtype=np.int64)
+    return Adaptation(
+        alternates=alternates, keep=keep, acquire=acquire, cores=np.vstack([cores[keep], fresh])
+    )
+
+
+def _alternates(demand: Demand, running: Running, *, low: bool, centralised: bool) -> Ints:
+    """Feasible are cheaper ones when Ω is low, dearer ones when it is high; the best value/cost that fits the cores."""
+    graph = demand.graph
+    found = running.alternates.copy()
+    power = running.speed @ running.cores
+    rank = downstream_costs(demand) if centralised else graph.cost_s
+    arriving = full_rates(graph, running.input_rps, graph.of(found)[1])
+    for i in np.flatnonzero(graph.counts > 1):
+        need = graph.cost_s[i] * arriving[i] * demand.throughput
+        mine = need[found[i]]
+        feasible = [
+            int(j)
+            for j in np.flatnonzero(graph.value[i] > 0)
+            if j != found[i] and (need[j] < mine if low else need[j] > mine)
+        ]
+        ratio = graph.value[i] / np.maximum(rank[i], FREE_S)
+        ordered = [feasible[n] for n in np.argsort(-ratio[feasible], kind="stable")] if feasible else []
+        for j in ordered:
+            if need[j] <= power[i] or (low and j == ordered[-1]):
+                found[i] = j
+                break
+    return found
+
+
+@njit(cache=True)
+def grow(
+    order: Ints,
+    feeds: Floats,
+    outputs: Ints,
+    input_rps: Floats,
+    cost: Floats,
+    selectivity: Floats,
+    wanted: Floats,
+    target: float,
+    least: float,
+    cores: Ints,
+    speed: Floats,
+    size: Ints,
+    new_speed: float,
+    new_size: int,
+    most_new: int,
+) -> tuple[Ints, Ints, int]:
+    """Cores to the bottlenecks, free ones first, until enough gets through; (cores, new machines, how many)."""
+    count, operators = cores.shape
+    fresh = np.zeros((most_new, operators), np.int64)
+    power = np.zeros(operators)
+    free = np.zeros(count, np.int64)
+    for m in range(count):
+        free[m] = size[m]
+        for i in range(operators):
+            free[m] -= cores[m, i]
+            power[i] += cores[m, i] * speed[m]
+    at, used, left = 0, 0, 0
+    while True:
+        processed = steady(order, feeds, input_rps, cost, selectivity, power)
+        if (
+            mean_share(processed, wanted, outputs) >= target - 1e-9
+            and lowest_share(processed, wanted) >= least - 1e-9
+        ):
+            break
+        i = bottleneck(order, feeds, input_rps, selectivity, processed)
+        if i < 0:
+            break
+        while at < count and free[at] == 0:
+            at += 1
+        if at < count:
+            free[at] -= 1
+            cores[at, i] += 1
+            power[i] += speed[at]
+            continue
+        if left == 0:
+            if used == most_new:
+                break
+            used += 1
+            left = new_size
+        left -= 1
+        fresh[used - 1, i] += 1
+        power[i] += new_speed
+    return cores, fresh, used
+
+
+@njit(cache=True)
+def shrink(
+    order: Ints,
+    feeds: Floats,
+    outputs: Ints,
+    input_rps: Floats,
+    cost: Floats,
+    selectivity: Floats,
+    wanted: Floats,
+    target: float,
+    least: float,
+    cores: Ints,
+    speed: Floats,
+    size: Ints,
+    paid_left_s: Floats,
+    power_per_price: Floats,
+) -> Ints:
+    """Instances of the most over-provisioned operator go, from the machine of the least weight (equation 10)."""
+    count, operators = cores.shape
+    power = np.zeros(operators)
+    instances = np.zeros(operators, np.int64)
+    used = np.zeros(count, np.int64)
+    for m in range(count):
+        for i in range(operators):
+            power[i] += cores[m, i] * speed[m]
+            instances[i] += cores[m, i]
+            used[m] += cores[m, i]
+    done = np.zeros(operators, np.bool_)
+    while True:
+        processed = steady(order, feeds, input_rps, cost, selectivity, power)
+        over, highest = -1, 0.0
+        for i in range(operators):
+            need = cost[i] * processed[i]
+            if instances[i] > 1 and not done[i] and cost[i] > 1e-12:
+                ratio = power[i] / max(need, 1e-12)
+                if over < 0 or ratio > highest:
+                    over, highest = i, ratio
+        if over < 0:
+            return cores
+        at, lightest = -1, np.inf
+        for m in range(count):
+            if cores[m, over] > 0:
+                free = (size[m] - used[m]) / size[m]
+                share = cores[m, over] / instances[over]
+                weight = paid_left_s[m] * max(free, 1e-3) * (1 - share) * power_per_price[m]
+                if weight < lightest:
+                    at, lightest = m, weight
+        power[over] -= speed[at]
+        processed = steady(order, feeds, input_rps, cost, selectivity, power)
+        if (
+            mean_share(processed, wanted, outputs) < target - 1e-9
+            or lowest_share(processed, wanted) < least - 1e-9
+        ):
+            power[over] += speed[at]
+            done[over] = True
+            continue
+        cores[at, over] -= 1
+        instances[over] -= 1
+        used[at] -= 1
+
+
+@njit(cache=True)
+def repack(cores: Ints, size: Ints) -> Ints:
+    """Iterative repacking: instances of the emptiest machines move to free cores of fuller ones, if all fit."""
+    count, operators = cores.shape
+    used = cores.sum(axis=1)
+    order = np.argsort(used)
+    free_total = 0
+    for m in range(count):
+        if used[m] > 0:
+            free_total += size[m] - used[m]
+    to = count - 1
+    for a in range(count):
+        m = order[a]
+        if used[m] == 0:
+            continue
+        others = free_total - (size[m] - used[m])
+        if others < used[m] or to <= a:
+            break
+        for i in range(operators):
+            while cores[m, i] > 0:
+                while to > a and used[order[to]] >= size[order[to]]:
+                    to -= 1
+                if to <= a:
+                    return cores
+                cores[m, i] -= 1
+                used[m] -= 1
+                cores[order[to], i] += 1
+                used[order[to]] += 1
+                free_total -= 1
+        free_total -= size[m]
+    return cores
