@@ -15,8 +15,8 @@ from penstock.cli.running import RunRequest, run_dataflow
 from penstock.workloads.primetester import primetester, random_numbers, with_primality
 
 WORKERS = 3
-BOUND_MS = 4000
-STEP_S = (30, 40, 50)
+BOUND_MS = 5000
+STEP_S = (20, 25, 45, 45)
 
 
 def seconds_per_number() -> float:
@@ -28,10 +28,10 @@ def seconds_per_number() -> float:
 
 
 def demo_flow() -> Dataflow:
-    """PrimeTester with a load made for this machine: 0.1 cores' worth of work, then 0.45, then 0.1 again."""
+    """PrimeTester with a load made for this machine: a warm-up, then 0.1 cores' worth of work, 0.3, and 0.1 again."""
     one_core_rps = 1 / seconds_per_number()
-    quiet, busy = round(0.1 * one_core_rps), round(0.45 * one_core_rps)
-    load = staircase([(STEP_S[0], quiet), (STEP_S[1], busy), (STEP_S[2], quiet)])
+    quiet, busy = round(0.1 * one_core_rps), round(0.3 * one_core_rps)
+    load = staircase(list(zip(STEP_S, (10, quiet, busy, quiet), strict=True)))
     return primetester(load=load, bound_ms=BOUND_MS, testers=(1, WORKERS))
 
 
@@ -49,7 +49,7 @@ def main() -> None:
         cluster=WORKERS,
         policies=("elasticity",),
         duration=f"{sum(STEP_S)}s",
-        interval_s=3.0,
+        interval_s=2.0,
         journal=Path(".penstock/demo.sqlite"),
         report=Path(".penstock/demo.html"),
     )

@@ -15,11 +15,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.runtimes.spark.cluster import LoopbackCluster
+from penstock.runtimes.spark.jars import kafka_connector_conf
 from penstock.runtimes.spark.session import create_session
 from tests.conftest import REPOSITORY
 
 from .kafka_broker import KafkaBroker
-from .maven import connector_conf
 
 FOLDER = os.path.dirname(__file__)
 SESSIONS = ("local_spark", "cluster_spark")
@@ -50,7 +50,7 @@ def _conf(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.shuffle.partitions": "3",
-        **connector_conf(),
+        **kafka_connector_conf(),
     }
 
 

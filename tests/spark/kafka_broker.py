@@ -13,10 +13,9 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from penstock.runtimes.spark.jars import resolve
 from penstock.runtimes.spark.java import find_java
 from penstock.runtimes.spark.supervisor import bound_to_parent
-
-from .maven import resolve
 
 BROKER = "org.apache.kafka:kafka_2.13:3.9.2"
 START_TIMEOUT_S = 90.0

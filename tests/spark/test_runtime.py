@@ -238,23 +238,18 @@ def test_kill_of_an_executor_keeps_results_and_controls(cluster_spark: SparkSess
     assert snapshot.dataflow.operators[1].alternates[snapshot.operators.alternate[1]].name == "minus"
     assert set(snapshot.nodes.ids) == {e.id for e in executors.list()}, "the snapshot says what Spark says"
     read = stopped(runtime)
-    switched = expected_with_switch(sink, read)
-    assert final(sink) == switched
+    sums_with_one_switch(final(sink), read)
 
 
-def expected_with_switch(sink: Collected, read: int) -> dict[int, tuple[int, int]]:
-    """Sums of all numbers read, where those from the switched batch on count negatively."""
-    totals = final(sink)
-    counts = expected(read)
-    assert {k: n for k, (n, _) in totals.items()} == {k: n for k, (n, _) in counts.items()}, (
-        "every record once"
-    )
+def sums_with_one_switch(totals: dict[int, tuple[int, int]], read: int) -> None:
+    """Check counts and sums of all numbers read, where those from the switched batch on count negatively."""
+    counts = {k: n for k, (n, _) in expected(read).items()}
+    assert {k: n for k, (n, _) in totals.items()} == counts, "every record once"
     # Numbers enter in order, so one point of switching must explain all sums.
     of_key = np.arange(read)[:, None] * (np.arange(read)[:, None] % KEYS == np.arange(KEYS))
     before = np.vstack([np.zeros((1, KEYS), dtype=np.int64), np.cumsum(of_key, axis=0)])
     explained = np.all(2 * before - before[-1] == [totals[k][1] for k in range(KEYS)], axis=1)
     assert explained.any(), "no point of switching explains the sums"
-    return totals
 
 
 def _executor_pids() -> list[int]:

@@ -28,13 +28,13 @@ from penstock.control import Settings as LoopSettings
 from penstock.dataflow import Dataflow
 from penstock.runtimes.spark.autopilot import Autopilot
 from penstock.runtimes.spark.cluster import LoopbackCluster
+from penstock.runtimes.spark.jars import UnresolvedError, kafka_connector_conf
 from penstock.runtimes.spark.launch import controls_of, have_executors, launch
 from penstock.runtimes.spark.runtime import RuntimeOptions, SparkRuntime
 from penstock.runtimes.spark.session import create_session
 from penstock.telemetry import MachineClass
 
 DEFAULT_MASTER = "local[2]"
-KAFKA_CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,9 +150,9 @@ def _session(dataflow: Dataflow, request: RunRequest, stack: ExitStack) -> tuple
     else:
         master = request.master or DEFAULT_MASTER
     kafka = any(o.connector is not None and o.connector.kind == "kafka" for o in dataflow.operators)
-    spark = create_session(
-        master, f"penstock {dataflow.name}", extra_conf=conf, packages=[_kafka_connector()] if kafka else []
-    )
+    if kafka:
+        conf |= _kafka_conf()
+    spark = create_session(master, f"penstock {dataflow.name}", extra_conf=conf)
     stack.callback(spark.stop)
     spark.sparkContext.setLogLevel("ERROR")
     if request.cluster is not None:
@@ -160,10 +160,11 @@ def _session(dataflow: Dataflow, request: RunRequest, stack: ExitStack) -> tuple
     return spark, limit
 
 
-def _kafka_connector() -> str:
-    import pyspark
-
-    return f"{KAFKA_CONNECTOR}:{pyspark.__version__}"
+def _kafka_conf() -> dict[str, str]:
+    try:
+        return kafka_connector_conf()
+    except UnresolvedError as problem:
+        raise InputError(f"Spark's Kafka connector could not be had from Maven Central: {problem}") from None
 
 
 def _wait(runtime: SparkRuntime, stop: threading.Event, seconds: float | None) -> None:

@@ -175,8 +175,10 @@ def test_where_the_runtime_works_in_batches_nodes_are_scaled() -> None:
         busy_s=np.full(3, np.nan),
         interval_s=0.0,
     )
-    snapshot = a_snapshot(batches=batches, backlog_records=50_000.0, time_s=5.0)
-    proposal, memory = Elasticity().decide(snapshot, Elasticity().start(OPTIONS), OPTIONS)
+    memory = Elasticity().start(OPTIONS)
+    for time_s in (5.0, 20.0):
+        snapshot = a_snapshot(batches=batches, backlog_records=50_000.0, time_s=time_s)
+        proposal, memory = Elasticity().decide(snapshot, memory, OPTIONS)
     assert all(isinstance(a, Scale) and a.operator is None for a in proposal.actions)
     assert memory.nodes.cost.known
     assert memory.tasks.learnt is None

@@ -162,7 +162,9 @@ def _observed(snapshot: Snapshot, memory: NodeMemory, options: NodeOptions) -> N
     staying = ~nodes.draining
     current, ready = int(staying.sum()), int((staying & nodes.ready).sum())
     cost = memory.cost
-    if snapshot.batches is not None:
+    changed_s = now_s if current != memory.nodes else memory.changed_s
+    # At the start, and when a node comes, everything is cold: such batches teach nothing about later ones.
+    if snapshot.batches is not None and now_s - changed_s >= options.settle_s:
         cores = float(nodes.cores[staying & nodes.ready].sum())
         cost = cost.learn(snapshot.batches, cores, _kept(sources))
     foresight = memory.foresight
@@ -185,7 +187,7 @@ def _observed(snapshot: Snapshot, memory: NodeMemory, options: NodeOptions) -> N
         memory,
         cost=cost,
         foresight=foresight,
-        changed_s=now_s if current != memory.nodes else memory.changed_s,
+        changed_s=changed_s,
         nodes=current,
         asked=asked,
         startup_s=startup_s,

@@ -1,5 +1,7 @@
 """Jars from Maven Central, resolved by the Ivy that comes with Spark: nothing else need be installed."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 from functools import cache
@@ -25,7 +27,7 @@ class UnresolvedError(LookupError):
 
 @cache
 def resolve(coordinate: str, *, transitive: bool = True) -> tuple[Path, ...]:
-    """Return the jars of ``group:artifact:version``, from the cache in the home folder or the network."""
+    """The jars of ``group:artifact:version``, from the cache in the home folder or the network."""
     output = Path.home() / ".ivy2" / f"penstock-{os.getpid()}.classpath"
     output.parent.mkdir(exist_ok=True)
     command = [find_java().command, "-cp", f"{spark_jars()}/*", "org.apache.ivy.Main"]
@@ -41,14 +43,16 @@ def resolve(coordinate: str, *, transitive: bool = True) -> tuple[Path, ...]:
 
 
 @cache
-def connector_conf() -> dict[str, str]:
-    """Return the settings with which a session has the Kafka connector of its own version, or the nearest."""
+def kafka_connector_conf() -> dict[str, str]:
+    """The settings with which a session has the Kafka connector of its own version, or the nearest older one."""
     version = pyspark.__version__
     try:
         resolve(f"{CONNECTOR}:{version}")
         return {"spark.jars.packages": f"{CONNECTOR}:{version}"}
     except UnresolvedError:
-        nearest = next(v for v in OLDER_CONNECTORS if _numbers(v) <= _numbers(version))
+        nearest = next((v for v in OLDER_CONNECTORS if _numbers(v) <= _numbers(version)), None)
+        if nearest is None:
+            raise
         return {
             "spark.jars.packages": f"{CONNECTOR}:{nearest}",
             "spark.jars.excludes": TOKENS,
