@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from weakref import ref
 
 import numpy as np
 from numba import njit
@@ -37,7 +38,15 @@ class Graph:
 
     @classmethod
     def of(cls, dataflow: Dataflow) -> Graph:
-        """The graph of a dataflow; a cycle is a ValueError."""
+        """The graph of a dataflow; a cycle is a ValueError. Asked again for the same dataflow, the same graph."""
+        if _LAST and _LAST[0][0]() is dataflow:
+            return _LAST[0][1]
+        graph = cls._made(dataflow)
+        _LAST[:] = [(ref(dataflow), graph)]
+        return graph
+
+    @classmethod
+    def _made(cls, dataflow: Dataflow) -> Graph:
         row, count = dataflow.row, len(dataflow.operators)
         source = np.fromiter((row[s.source] for s in dataflow.streams), np.int64, len(dataflow.streams))
         target = np.fromiter((row[s.target] for s in dataflow.streams), np.int64, len(dataflow.streams))
@@ -59,6 +68,10 @@ class Graph:
         for streams in self.forward:
             np.minimum.at(least, self.target[streams], least[self.source[streams]])
         return least
+
+
+_LAST: list[tuple[ref[Dataflow], Graph]] = []
+"""The graph made last: the dataflow is the same object in every cycle, and nothing in a graph ever changes."""
 
 
 @njit(cache=True)
