@@ -81,6 +81,8 @@ def _cheapest(demand: Demand, alternates: Ints, speeds: Floats, limit: float) ->
             options.append(np.zeros((1, 3)))
             continue
         options.append(_ways(float(need[i]), speeds, prices.shape))
+    if any(not len(ways) for ways in options):
+        return None  # the limit does not even pay for a core each
     widest = max(len(o) for o in options)
     table = np.full((len(options), widest, 3), -1.0)
     for row, ways in enumerate(options):
