@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from penstock.policies.placement import BASELINES, POLICIES, Placement, place
+from penstock.policies.placement import BASELINES, POLICIES, Placement, compile_kernels, place
 from penstock.policies.placement.instances import Instance, benchmarks, random_cluster
 from penstock.policies.placement.iterative import calibrated_threshold
 
@@ -98,7 +98,7 @@ def large_of_each_seed(tasks: int, nodes: int, seconds: float, seeds: list[int])
 
 def large(tasks: int, nodes: int, seconds: float, seed: int) -> bool:
     """One row per policy; True if the default is fast enough and no other policy cuts less."""
-    _compile_kernels()
+    compile_kernels(time.monotonic)
     problem = random_cluster(tasks=tasks, nodes=nodes, seed=seed)
     print(
         f"\n{tasks:,} tasks on {nodes:,} nodes of five sizes, seed {seed}, traffic {problem.traffic:,.0f}\n"
@@ -117,12 +117,6 @@ def large(tasks: int, nodes: int, seconds: float, seed: int) -> bool:
     best = min(found.values(), key=lambda answer: answer.cost)
     print(f"\nDefault against the best other ({best.policy}): {ours.cost / best.cost - 1:+.1%} traffic.")
     return ours.seconds <= LARGE_LIMIT_S and ours.cost <= best.cost
-
-
-def _compile_kernels() -> None:
-    small = random_cluster(tasks=200, nodes=10, seed=0)
-    for policy in ("default", "ols"):
-        place(small, policy=policy, clock=time.monotonic, seconds=0.1)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from penstock.cli.output import InputError, print_json, print_table, results
+from penstock.cli.output import InputError, complaints, print_json, print_table, results
 from penstock.cli.placement_document import parse_problem, placement_document
 from penstock.dataflow.errors import did_you_mean
-from penstock.policies.placement import POLICIES, DoesNotFitError, PlacementProblem
+from penstock.policies.placement import POLICIES, DoesNotFitError, PlacementProblem, compile_kernels
 from penstock.policies.placement import place as place_tasks
 from penstock.policies.placement.instances import CLUSTERS, SHAPES
 from penstock.policies.placement.instances import benchmark as built_in
+from penstock.policies.placement.refinement import COMPILE_ABOVE_TASKS
 
 ALL = "all"
 SHOWN_TASKS = 40
@@ -31,6 +32,9 @@ def place(
     if policy not in (*POLICIES, ALL):
         raise InputError(f"no placement policy '{policy}'{did_you_mean(policy, [*POLICIES, ALL])}")
     found = _problem(problem, benchmark, tasks, cluster)
+    if found.tasks > COMPILE_ABOVE_TASKS:
+        with complaints.status("loading compiled kernels; the first time on a machine they are compiled …"):
+            compile_kernels(time.perf_counter)
     documents = []
     for name in POLICIES if policy == ALL else (policy,):
         try:

@@ -11,10 +11,11 @@ from penstock.dataflow import Load, constant, staircase
 from penstock.dataflow.model import OperatorId
 from penstock.policies.elasticity import Elasticity, ElasticityOptions
 from penstock.policies.elasticity.demand import Learnt, demand_of
+from penstock.policies.elasticity.microbatch import BatchCost
 from penstock.policies.proposal import Reason, Shed
 from penstock.policies.shedding import Shedding, SheddingOptions
 from penstock.runtimes.simulated import Cluster, SimulatedClock, SimulatedRuntime, SimulationOptions
-from penstock.telemetry import MachineClass, Snapshot
+from penstock.telemetry import Batches, MachineClass, Snapshot
 from penstock.testing import a_dataflow, a_snapshot
 from tests.policies.elasticity.scenes import a_line
 
@@ -84,3 +85,18 @@ def test_the_demand_on_operators_is_that_of_the_unshed_load() -> None:
     )
     shed = demand_of(part_seen, start.learn(part_seen), np.array([1000.0])).shared_rps
     assert shed.tolist() == pytest.approx(asked.tolist())
+
+
+@pytest.mark.parametrize("keep", [1.0, 0.5, 0.1])
+def test_the_cost_of_a_record_is_learnt_from_those_kept(keep: float) -> None:
+    """Batches that kept a part were quick; a kept record costs what any does, so the whole load is sized for."""
+    read = np.array([500.0, 1000.0, 1500.0])
+    batches = Batches(
+        id=np.arange(3),
+        records=read,
+        duration_s=0.3 + 1e-3 * keep * read,
+        fixed_s=np.full(3, 0.3),
+        busy_s=np.full(3, np.nan),
+        interval_s=0.0,
+    )
+    assert BatchCost().learn(batches, 1.0, keep).record_s == pytest.approx(1e-3)

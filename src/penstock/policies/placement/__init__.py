@@ -5,7 +5,14 @@ running placement is worth leaving. Solvers read time only from a clock the call
 """
 
 from penstock.policies.placement.options import PlacementOptions
-from penstock.policies.placement.placement import BASELINES, DEFAULT_POLICY, POLICIES, Placement, place
+from penstock.policies.placement.placement import (
+    BASELINES,
+    DEFAULT_POLICY,
+    POLICIES,
+    Placement,
+    compile_kernels,
+    place,
+)
 from penstock.policies.placement.policy import PlacementMemory, TaskPlacement
 from penstock.policies.placement.problem import (
     UNPLACED,
@@ -39,6 +46,7 @@ __all__ = [
     "ReplacementMemory",
     "ReplacementOptions",
     "TaskPlacement",
+    "compile_kernels",
     "place",
     "placement_problem",
     "replacement",
