@@ -80,14 +80,13 @@ def offered_rps(snapshot: Snapshot) -> tuple[Floats, Bools]:
             theirs = order[starts[above] : starts[above + 1]]
             keep = float(snapshot.streams.keep[flow.streams.index(stream)])
             sent = offered[theirs] * float(view.selectivity[above]) * keep
-            if stream.wiring == "forward":
+            if stream.wiring == "forward" and len(theirs) >= len(mine):
                 single += totals(np.arange(len(theirs)) % len(mine), sent, len(mine))
             else:
                 whole += float(sent.sum()) * (len(mine) if stream.wiring == "broadcast" else 1)
         measured = float(arrived[mine].sum()) / interval_s
-        if all(stream.wiring == "forward" for stream in incoming):
-            # Where a sender was not measured, what arrived is all there is to go by.
-            offered[mine] = np.maximum(single, offered[mine]) if not single.any() else single
+        if single.any() and not whole:
+            offered[mine] = single
         elif measured > 0 and whole + single.sum() > 0:
             # Keys and round robins are held back together: all tasks miss the same share.
             offered[mine] *= (whole + float(single.sum())) / measured
