@@ -28,10 +28,24 @@ def _neptune() -> Reproduce:
     return reproduce
 
 
+def _dynamic_dataflows() -> Reproduce:
+    from penstock.experiments.dynamic_dataflows import reproduce
+
+    return reproduce
+
+
+def _quality_of_data() -> Reproduce:
+    from penstock.experiments.quality_of_data import reproduce
+
+    return reproduce
+
+
 PAPERS: dict[str, Callable[[], Reproduce]] = {
     "nephele": _nephele,
     "i-scheduler": _i_scheduler,
     "neptune": _neptune,
+    "dynamic-dataflows": _dynamic_dataflows,
+    "quality-of-data": _quality_of_data,
 }
 """Paper to what runs its trials; imported when asked for, since a simulator takes a while to load."""
 
