@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 
 from penstock.dataflow import Dataflow
 from penstock.runtimes.spark.compile import compile_dataflow
-from penstock.workloads import diamond, linear, linear_road, smart_homes, star, taxi_routes
-from penstock.workloads.linear_road import Traffic
+from penstock.workloads.linear_road import Traffic, linear_road
 from penstock.workloads.recordings import finite
-from penstock.workloads.smart_homes import Homes
-from penstock.workloads.taxi_routes import Cabs
+from penstock.workloads.shapes import diamond, linear, star
+from penstock.workloads.smart_homes import Homes, smart_homes
+from penstock.workloads.taxi_routes import Cabs, taxi_routes
 from tests.workloads.home_reference import predictions
 from tests.workloads.interpreter import in_order
 from tests.workloads.linear_road_reference import results

@@ -130,10 +130,13 @@ def run(
     ] = None,
     report: Annotated[Path | None, typer.Option(help="HTML report; default: beside the journal.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Decide and explain, do nothing.")] = False,
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark's; may be repeated.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Run a dataflow on Spark under control, with a live view and a report at the end."""
-    from penstock.cli.running import RunRequest
+    from penstock.cli.running import RunRequest, spark_settings
     from penstock.cli.running import run as run_live
 
     request = RunRequest(
@@ -150,6 +153,7 @@ def run(
         journal=journal,
         report=report,
         dry_run=dry_run,
+        conf=spark_settings(conf or ()),
     )
     run_live(request, as_json=json)
 

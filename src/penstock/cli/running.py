@@ -7,7 +7,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +54,18 @@ class RunRequest:
     journal: Path | None = None
     report: Path | None = None
     dry_run: bool = False
+    conf: tuple[tuple[str, str], ...] = ()
+
+
+def spark_settings(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """`KEY=VALUE` words as pairs."""
+    pairs = []
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key.startswith("spark."):
+            raise InputError(f"--conf takes spark.KEY=VALUE, not '{word}'")
+        pairs.append((key, value))
+    return tuple(pairs)
 
 
 def run(request: RunRequest, *, as_json: bool) -> None:
@@ -152,10 +164,11 @@ def _session(dataflow: Dataflow, request: RunRequest, stack: ExitStack) -> tuple
     kafka = any(o.connector is not None and o.connector.kind == "kafka" for o in dataflow.operators)
     if kafka:
         conf |= _kafka_conf()
+    conf |= dict(request.conf)
     spark = create_session(master, f"penstock {dataflow.name}", extra_conf=conf)
     stack.callback(spark.stop)
     spark.sparkContext.setLogLevel("ERROR")
-    if request.cluster is not None:
+    if request.cluster is not None and conf.get("spark.dynamicAllocation.enabled") != "true":
         have_executors(spark, request.executors, given=request.cluster)
     return spark, limit
 

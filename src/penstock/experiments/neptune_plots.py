@@ -24,7 +24,11 @@ def draw(findings: Findings, folder: Path) -> tuple[Path, ...]:
     """Write all plots into a folder, which is made if it is not there."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for name, trio in (("fixed", findings.fixed), ("variable", findings.variable), ("foreign", findings.foreign)):
+    for name, trio in (
+        ("fixed", findings.fixed),
+        ("variable", findings.variable),
+        ("foreign", findings.foreign),
+    ):
         paths += [folder / f"{name}.png", folder / f"{name}-nodes.png"]
         _over_time(trio, name, paths[-2])
         _nodes(trio, name, paths[-1])

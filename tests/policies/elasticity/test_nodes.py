@@ -13,7 +13,7 @@ from penstock.policies.elasticity.microbatch import BatchCost, latency_s
 from penstock.policies.elasticity.nodes import need_of
 from penstock.policies.proposal import Scale
 from penstock.telemetry import Batches
-from penstock.workloads import primetester
+from penstock.workloads.primetester import primetester
 from tests.policies.elasticity.engine import BatchEngine, steer
 
 
