@@ -45,7 +45,7 @@ def test_are_the_instances_of_placement(shape: Shape, tasks: int) -> None:
     assert {o.id: o.parallelism.maximum for o in flow.operators} == {f"op{i}": n for i, n in enumerate(sizes)}
     assert {(s.source, s.target) for s in flow.streams} == {(f"op{a}", f"op{b}") for a, b in streams}
     assert {s.wiring for s in flow.streams} == {"spread"}
-    assert WORKLOADS[shape]() == MAKERS[shape]()
+    assert WORKLOADS[shape]().streams == MAKERS[shape]().streams
 
 
 @pytest.mark.parametrize("shape", SHAPES)
