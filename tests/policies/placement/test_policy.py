@@ -26,7 +26,12 @@ from tests.policies.placement.strategies import problems
 
 NOW = PlacementOptions(confirmations=1, every_s=1.0, pause_s=0.0)
 ONE_BATCH = Batches(
-    id=np.array([1]), records=np.ones(1), duration_s=np.ones(1), fixed_s=np.zeros(1), interval_s=0.0
+    id=np.array([1]),
+    records=np.ones(1),
+    duration_s=np.ones(1),
+    fixed_s=np.zeros(1),
+    busy_s=np.full(1, np.nan),
+    interval_s=0.0,
 )
 
 
