@@ -1,0 +1,103 @@
+"""What Penstock says of a Kafka source beside what the broker itself says."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from confluent_kafka import Consumer, Producer, TopicPartition
+from pyspark.sql import SparkSession
+
+from penstock.dataflow import flow
+from penstock.dataflow.connectors import discard, kafka
+from penstock.runtimes.spark.launch import launch
+from penstock.runtimes.spark.runtime import SparkRuntime
+
+from .flows import record_minus
+from .kafka_broker import KafkaBroker
+from .streams import finished_batch
+
+RATE_RPS = 300.0
+
+
+@contextmanager
+def producing(servers: str, topic: str, rate_rps: float) -> Iterator[None]:
+    """Records at a steady rate, for as long as the block lasts."""
+    stop, producer = threading.Event(), Producer({"bootstrap.servers": servers, "linger.ms": 5})
+
+    def produce() -> None:
+        began, sent = time.monotonic(), 0
+        while not stop.wait(0.01):
+            for number in range(sent, int((time.monotonic() - began) * rate_rps)):
+                producer.produce(topic, json.dumps({"number": number}), key=str(number))
+                sent = number + 1
+            producer.poll(0)
+
+    thread = threading.Thread(target=produce, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(10)
+        producer.flush(10)
+
+
+class Broker:
+    """The broker's own numbers for one topic."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self._consumer = Consumer({"bootstrap.servers": servers, "group.id": "meter"})
+        partitions = self._consumer.list_topics(topic, 10).topics[topic].partitions
+        self._partitions = [TopicPartition(topic, p) for p in partitions]
+
+    def end(self) -> int:
+        """Records ever written."""
+        return sum(self._consumer.get_watermark_offsets(p, 5)[1] for p in self._partitions)
+
+
+def read_so_far(runtime: SparkRuntime) -> int:
+    """Records in batches that have ended."""
+    offsets = json.loads(runtime.query.lastProgress["sources"][0]["endOffset"])
+    return sum(offset for topic in offsets.values() for offset in topic.values())
+
+
+def test_rate_and_lag_agree_with_the_broker(
+    local_spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path
+) -> None:
+    topic = kafka_broker.create_topic("metered")
+    broker = Broker(kafka_broker.bootstrap, topic)
+    builder = flow("metered")
+    source = kafka(
+        topic, kafka_broker.bootstrap, starting="earliest", value_format="json", schema="number long"
+    )
+    builder.source("in", source).map("minus", record_minus, takes="record").sink("out", discard())
+    rates, lags, ends = [], [], []
+    with producing(kafka_broker.bootstrap, topic, RATE_RPS):
+        runtime = launch(local_spark, builder.build(), checkpoint=tmp_path / "checkpoint", trigger_s=1.0)
+        finished_batch(runtime.query, 4)
+        runtime.observe()
+        time.sleep(8)
+        for _ in range(15):
+            time.sleep(1)
+            read, now = read_so_far(runtime), time.time()
+            snapshot = runtime.observe()
+            ends.append((now, broker.end()))
+            if read_so_far(runtime) == read:  # no batch ended in between, so both speak of the same moment
+                rates.append(float(snapshot.sources.produced_rps[0]))
+                lags.append((float(snapshot.sources.backlog_records[0]), ends[-1][1] - read))
+        runtime.query.stop()
+        runtime.close()
+    times, counts = np.array(ends).T
+    truth_rps = (counts[-1] - counts[0]) / (times[-1] - times[0])
+    assert len(rates) >= 8
+    assert np.quantile(np.abs(np.array(rates) / truth_rps - 1), 0.9) <= 0.03
+    estimated, true = np.array(lags).T
+    # The two are read a few milliseconds apart, in which the producer goes on.
+    assert np.median(np.abs(estimated - true)) <= 0.1 * truth_rps
+    assert np.corrcoef(estimated, true)[0, 1] > 0.9
