@@ -20,6 +20,7 @@ from penstock.runtimes.spark.replay import (
     file_schema,
 )
 from penstock.runtimes.spark.shipping import Shipment
+from penstock.workloads.recordings import finite
 
 rates = st.floats(0.5, 5000) | st.just(0.0)
 steps = st.lists(st.tuples(st.floats(0.1, 30), rates), min_size=1, max_size=6)
@@ -136,3 +137,13 @@ def test_files_play_in_a_loop(tmp_path):
     reader = a_reader(path=str(path), generator=None)
     rows = read(reader, reader.partitions(reader.offset(7, 0), reader.offset(27, 0)))
     assert rows.column("n").to_pylist() == [i % 10 for i in range(7, 27)]
+
+
+@given(records=st.integers(1, 20_000), rate_rps=st.floats(0.1, 1e8))
+def test_every_record_of_a_load_that_ends_is_due_before_its_end(records: int, rate_rps: float) -> None:
+    timetable = Timetable(finite(records, rate_rps))
+    assert timetable.due_by(1e9) == records
+    due_s = timetable.due_s(np.arange(records))
+    assert np.all(np.isfinite(due_s))
+    assert np.all(np.diff(due_s) >= 0)
+    assert due_s[-1] <= records / rate_rps * (1 + 1e-6) + 1e-5 / rate_rps

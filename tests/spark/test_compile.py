@@ -345,11 +345,26 @@ def test_a_retried_batch_sheds_the_same_records(local_spark, source, tmp_path):
 
 def test_what_cannot_run_is_told_before_anything_starts(local_spark, source, tmp_path):
     builder, stream = source
-    builder.map(
-        "minus", record_minus, inputs=[stream, stream.map("even", arrow_even).wired("broadcast")]
-    ).sink("out", discard())
-    with pytest.raises(DataflowError, match="not supported live yet: broadcast"):
+    stream.wired("broadcast").sink("out", discard())
+    with pytest.raises(DataflowError, match="only map operators can read a broadcast"):
         compile_dataflow(local_spark, builder.build(), checkpoint=tmp_path / "checkpoint")
+
+
+def test_broadcast_reaches_every_task_once(local_spark, source, tmp_path):
+    builder, stream = source
+    out = Collected()
+    both = builder.map(
+        "minus",
+        record_minus,
+        takes="record",
+        inputs=[stream.wired("spread"), stream.map("even", arrow_even).wired("broadcast")],
+        parallelism=3,
+    )
+    both.sink("out", out.connector())
+    _, records = run(local_spark, builder.build(), tmp_path / "checkpoint")
+    wanted = Counter(-n for n in range(TOTAL)) + Counter({-n: 3 for n in range(0, TOTAL, 2)})
+    assert Counter(out.values("number")) == wanted
+    assert rows_in(records)["minus"] == wanted.total()
 
 
 def test_a_function_from_anywhere_reaches_a_cluster(cluster_spark, source, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from penstock.dataflow import Dataflow
 from penstock.runtimes.spark.compile import compile_dataflow
 from penstock.workloads.linear_road import Traffic, linear_road
 from penstock.workloads.recordings import finite
+from penstock.workloads.sentiment import made_tweets, sentiment, sentiment_of
 from penstock.workloads.shapes import diamond, linear, star
 from penstock.workloads.smart_homes import Homes, smart_homes
 from penstock.workloads.taxi_routes import Cabs, taxi_routes
@@ -105,6 +107,24 @@ def test_linear_road_on_the_benchmarks_own_records(
     assert any(n["toll"] for n in wanted.notifications)
     assert in_order(rows_of(notices)) == in_order(wanted.notifications)
     assert in_order(rows_of(times)) == in_order(wanted.travel_times)
+
+
+def test_sentiment(local_spark: SparkSession, tmp_path: Path) -> None:
+    rows, out = 3000, Collected()
+    made = sentiment(load=finite(rows, INSTANT_RPS), tasks=(1, 2))
+    flow = replace(
+        made,
+        operators=tuple(
+            replace(o, connector=out.connector()) if o.kind == "sink" else o for o in made.operators
+        ),
+    )
+    play(local_spark, flow, tmp_path, {"feelings": (out, rows // 20)})
+    tweets = {t["id"]: t for t in made_tweets(0, rows).to_pylist()}
+    assert len({row["id"] for row in out.rows}) == len(out.rows), "no tweet twice"
+    assert 0.05 * rows < len(out.rows) < 0.98 * rows, "some topics are hot, not all"
+    for row in out.rows[::20]:
+        assert row["text"] == tweets[row["id"]]["text"]
+        assert row["sentiment"] == sentiment_of(row["text"])
 
 
 def test_smart_homes(local_spark: SparkSession, tmp_path: Path) -> None:

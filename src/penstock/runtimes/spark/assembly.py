@@ -312,7 +312,7 @@ class _Hosts:
         """The port of a keyed operator's rows (`id`) or results (`id=>`), of a stream, or to a target (`=>id`)."""
         if what not in self._ports:
             key: tuple[str, ...] = ()
-            parts, buckets = 1, bucket_count(1)
+            parts, buckets, copies = 1, bucket_count(1), 0
             if what.startswith("=>"):
                 columns = self._result_columns(what.removeprefix("=>"))
             elif what.endswith("=>"):
@@ -329,10 +329,22 @@ class _Hosts:
                 columns, parts = self._of.arriving(target.id), tasks_of(target, self._of.spark)
                 key = target.key if stream.wiring == "key" else ()
                 buckets = bucket_count(parts)
+                if stream.wiring == "broadcast":
+                    copies = self._copies(stream)
             schema = self._of.schema(columns)
             number = len(self._ports)
-            self._ports[what] = Port(number=number, schema=schema, key=key, parts=parts, buckets=buckets)
+            self._ports[what] = Port(
+                number=number, schema=schema, key=key, parts=parts, buckets=buckets, copies=copies
+            )
         return self._ports[what]
+
+    def _copies(self, stream: Stream) -> int:
+        """How many partitions the shuffle of a broadcast has."""
+        level = self._section.shuffles[stream.id]
+        if any(at == level and what in self._flow.row for what, at in self._section.shuffles.items()):
+            message = "live, a broadcast cannot arrive beside a keyed operator; put a spread map before it"
+            raise DataflowError([Problem(place=f"operators.{stream.target}.inputs", message=message)])
+        return self.tasks_at(level)
 
     def _result_columns(self, target: str) -> StructType:
         if self._flow.operator(target).kind == "transform":

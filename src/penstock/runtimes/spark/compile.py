@@ -107,10 +107,8 @@ def compile_dataflow(
 
 def _unsupported(dataflow: Dataflow) -> Iterator[Problem]:
     for stream in dataflow.streams:
-        if stream.wiring == "broadcast":
-            message = (
-                "not supported live yet: broadcast; read the table inside the function, or use a transform"
-            )
+        if stream.wiring == "broadcast" and dataflow.operator(stream.target).kind not in ("map", "union"):
+            message = "live, only map operators can read a broadcast"
             yield Problem(place=f"operators.{stream.target}.inputs", message=message)
     if len(dataflow.sinks) > MAX_SINKS:
         yield Problem(place="operators", message=f"at most {MAX_SINKS} sinks can share a query")

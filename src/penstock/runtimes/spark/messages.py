@@ -42,6 +42,14 @@ def bucket_count(partitions: int, state_bytes: float = 0.0) -> int:
 
 
 @cache
+def partition_labels(partitions: int) -> NDArray[np.int32]:
+    """A number for each partition of a shuffle that Spark's hash partitioning sends there."""
+    candidates = np.arange(64 * partitions, dtype=np.int32)
+    places = spark_hash(candidates) % partitions
+    return np.array([candidates[np.argmax(places == i)] for i in range(partitions)], np.int32)
+
+
+@cache
 def bucket_labels(count: int) -> NDArray[np.int32]:
     """A number for each bucket that Spark's hash partitioning sends to partition `bucket % p`.
 
@@ -68,17 +76,23 @@ def spark_hash(values: NDArray[np.int32]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """Where rows enter beyond a shuffle, and how they are dealt out: by `key`, in `parts`, or as they come."""
+    """Where rows enter beyond a shuffle, and how they are dealt out: by `key`, in `parts`, or all to everyone."""
 
     number: int
     schema: pa.Schema
     buckets: int
     key: tuple[str, ...] = ()
     parts: int = 1
+    copies: int = 0
+    """Partitions beyond the shuffle that all get all rows; 0: each row goes to one."""
 
     def pack(self, rows: pa.RecordBatch, turn: int) -> pa.RecordBatch:
         """The rows as messages; `turn` moves on from batch to batch, so that unkeyed ones go round the labels."""
         rows, labels = conform(rows, self.schema), bucket_labels(self.buckets)
+        if self.copies:
+            return self._addressed(
+                [rows.serialize().to_pybytes()] * self.copies, partition_labels(self.copies)
+            )
         if self.key:
             buckets = (record_hashes(rows, self.key, salt=_SALT) % np.uint64(self.buckets)).astype(np.int64)
             order = np.argsort(buckets, kind="stable")
@@ -91,8 +105,11 @@ class Port:
             chosen = labels[(turn + np.arange(parts)) % len(labels)]
         ends = np.append(starts[1:], rows.num_rows)
         messages = [rows.slice(a, b - a).serialize().to_pybytes() for a, b in zip(starts, ends, strict=True)]
+        return self._addressed(messages, chosen)
+
+    def _addressed(self, messages: list[bytes], labels: NDArray[np.int32]) -> pa.RecordBatch:
         ports = np.full(len(messages), self.number, np.int32)
-        columns = [pa.array(chosen), pa.array(ports), pa.array(messages, pa.binary())]
+        columns = [pa.array(labels), pa.array(ports), pa.array(messages, pa.binary())]
         return pa.RecordBatch.from_arrays(columns, schema=MESSAGES)
 
 

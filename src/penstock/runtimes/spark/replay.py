@@ -36,6 +36,10 @@ Offset = Mapping[str, Any]
 """`next`: number of the next record; `started_us`: when the clock began, microseconds of the epoch; `source`."""
 
 
+ROUNDING = 1e-6
+"""Of a record: as far as sums of rates may be off."""
+
+
 @dataclass(frozen=True, slots=True)
 class Timetable:
     """When each record is due: the inverse of the load's running total, for many records at once."""
@@ -44,7 +48,7 @@ class Timetable:
 
     def due_by(self, elapsed_s: float) -> int:
         """How many records are due after that long."""
-        return int(np.floor(self.load.records_until(max(0.0, elapsed_s)) + 1e-9))
+        return int(np.floor(self.load.records_until(max(0.0, elapsed_s)) + ROUNDING))
 
     def due_s(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
         """When the records with these numbers are due, in seconds since the start; inf: never."""
@@ -62,7 +66,8 @@ class Timetable:
             # The last record of a period is due within it, not at the start of the next.
             whole = np.ceil(wanted / totals[-1]) - 1.0
             wanted = wanted - whole * totals[-1]
-        at = np.clip(np.searchsorted(totals, wanted, side="left") - 1, 0, len(rates) - 1)
+        # The sums are rounded: the last record of a step must not fall into one in which there are none.
+        at = np.clip(np.searchsorted(totals, wanted - ROUNDING, side="left") - 1, 0, len(rates) - 1)
         with np.errstate(divide="ignore"):
             due = times[at] + np.where(rates[at] > 0, (wanted - totals[at]) / rates[at], np.inf)
         return due + (0.0 if period_s is None else whole * period_s)

@@ -2,7 +2,8 @@
 
 A *section* is a part of the dataflow without native operators, from its entries (sources, results of native operators)
 to the streams that leave it. Level 0 lies before the first shuffle, level n beyond the n-th. An operator runs at
-every level at which rows reach it, so a union waits for nothing.
+every level at which rows reach it, so a union waits for nothing. What reads a broadcast runs at one level only: all
+its inputs are shuffled to where the broadcast arrives.
 """
 
 from __future__ import annotations
@@ -56,6 +57,11 @@ class Section:
                 runs_at[id_], shuffles[id_] = frozenset({keyed}), keyed
             elif kind in ENTRIES and id_ in inside:
                 runs_at[id_] = frozenset({0})
+            elif any(s.wiring == "broadcast" for s in arriving):
+                level = 1 + max(max(runs_at[s.source]) for s in arriving)
+                shuffles |= dict.fromkeys((s.id for s in arriving), level)
+                if id_ in inside:
+                    runs_at[id_] = frozenset({level})
             else:
                 levels: set[int] = set()
                 for stream in arriving:
