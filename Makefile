@@ -22,9 +22,9 @@ $(READY): requirements.lock pyproject.toml scripts/ensure_java.sh
 demo: setup      ## the main job: a dataflow under control, about two minutes, with a summary at the end
 	$(BIN)/python examples/demo.py
 
-test: setup      ## the tests, the quick ones first, then those on real Spark: local mode, then a loopback cluster
+test: setup      ## the tests, the quick ones first, then those on real Spark in local mode
 	$(BIN)/pytest tests --ignore=tests/spark
-	$(BIN)/pytest tests/spark
+	$(BIN)/pytest tests/spark -m "not cluster"
 
 test-quick: setup  ## everything that needs no Spark
 	$(BIN)/pytest tests --ignore=tests/spark -m "not slow"
@@ -32,7 +32,7 @@ test-quick: setup  ## everything that needs no Spark
 test-spark: setup  ## only the tests on real Spark, those on the loopback cluster last
 	$(BIN)/pytest tests/spark
 
-test-cluster: setup  ## only the tests on a loopback cluster: moves, scaling, kills (minutes)
+test-cluster: setup  ## only the tests on a loopback cluster: moves, scaling, kills (ten minutes; wants a quiet machine)
 	$(BIN)/pytest tests/spark -m cluster
 
 test-spark-4.1: setup  ## the Spark tests again, on the oldest supported PySpark
