@@ -16,10 +16,10 @@ from penstock.policies.interference import Interference, InterferenceMemory, Int
 from penstock.testing import RecordingRuntime
 from tests.policies.interference.scenes import a_crowd
 
-INTERVAL_S = 0.5
+INTERVAL_S = 1.0
 
 
-def lead(path: str, owner: str, told) -> None:
+def lead(path: str, owner: str, told, ready) -> None:
     clock = WallClock()
     options = InterferenceOptions(cooldown_s=60.0)
     memory = Interference().start(options)
@@ -40,6 +40,7 @@ def lead(path: str, owner: str, told) -> None:
                 ],
             )
 
+        ready.set()
         Standby(journal, make_loop, name="flow", owner=owner, clock=clock, interval_s=INTERVAL_S).run(
             threading.Event()
         )
@@ -49,8 +50,10 @@ def test_a_killed_leader_is_replaced_within_two_intervals(tmp_path: Path) -> Non
     processes = multiprocessing.get_context("spawn")
     receiving, sending = processes.Pipe(duplex=False)
     path = str(tmp_path / "journal.db")
-    first = processes.Process(target=lead, args=(path, "first", sending))
-    second = processes.Process(target=lead, args=(path, "second", sending))
+    ready = {owner: processes.Event() for owner in ("first", "second")}
+    first, second = (
+        processes.Process(target=lead, args=(path, owner, sending, ready[owner])) for owner in ready
+    )
     told = []
 
     def listen(until) -> None:
@@ -61,9 +64,10 @@ def test_a_killed_leader_is_replaced_within_two_intervals(tmp_path: Path) -> Non
 
     try:
         first.start()
-        listen(lambda: len(told) >= 4)
+        listen(lambda: len(told) >= 3)
         second.start()
-        listen(lambda: len(told) >= 10)
+        assert ready["second"].wait(60), "the standby stands by"
+        listen(lambda: len(told) >= 8)
         assert {owner for owner, *_ in told} == {"first"}, "while it lives, nobody else acts"
         first.kill()
         killed = time.time()

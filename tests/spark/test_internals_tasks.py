@@ -70,9 +70,9 @@ def test_the_matrix_sums_to_the_bytes_written(
 ) -> None:
     frame = numbers(local_spark)
     if adaptive:  # without state, Spark plans the shuffle adaptively
-        query = started(frame.repartition(4, "key"), tmp_path, every_ms=500)
+        query = started(frame.repartition(4, "key"), tmp_path, every_ms=2000)
     else:
-        query = started(aggregation(frame), tmp_path, mode="update", every_ms=500)
+        query = started(aggregation(frame), tmp_path, mode="update", every_ms=2000)
     finished_batch(query, 1)
     shuffles, metrics = Shuffles(local_spark), TaskMetrics(local_spark)
     batch = next_batch(query)
