@@ -279,7 +279,10 @@ def test_attach_scales_a_query_it_did_not_build(cluster_spark: SparkSession, tmp
     for run in pilot.loop.policies:
         assert run.policy.name == "elasticity"
     with pilot:
-        wait_for(lambda: len(executors.list()) == 1, timeout_s=150, what="one executor, which is enough")
+        try:
+            wait_for(lambda: len(executors.list()) == 1, timeout_s=100, what="one executor, which is enough")
+        except AssertionError:
+            raise AssertionError(pilot.report()) from None
         assert query.isActive
         assert "one node fewer" in pilot.report() or "scale" in pilot.report()
     assert query.isActive, "the query outlives the autopilot"

@@ -37,6 +37,8 @@ class BatchEngine:
     limit: int = 8
     startup_s: float = 5.0
     measures_work: bool = True
+    overstated: float = 1.0
+    """How many times too high the work per record is measured, as with tasks that mostly wait."""
     time_s: float = 0.0
     read: float = 0.0
     began_s: float = 0.0
@@ -103,7 +105,7 @@ class BatchEngine:
                 records=records,
                 duration_s=durations,
                 fixed_s=np.full(len(batches), self.overhead_s / 2),
-                busy_s=records * self.record_s if self.measures_work else np.full(len(batches), np.nan),
+                busy_s=records * (self.overstated * self.record_s if self.measures_work else np.nan),
                 interval_s=0.0,
             ),
         )

@@ -119,6 +119,18 @@ def test_one_node_fewer_is_tried_where_a_mistake_would_do_no_harm() -> None:
     assert all(s.constraints.held[0] for s, _ in cycles)
 
 
+def test_a_trial_that_went_well_is_followed_by_the_next() -> None:
+    load = constant(200)
+    engine = BatchEngine(
+        bounded(load, 60_000), load, overhead_s=0.5, record_s=1e-5, nodes=3, limit=3, overstated=1500.0
+    )
+    cycles = steer(engine, 240)
+    codes = [a.reason.code for _, p in cycles for a in p.actions]
+    assert scales(cycles) == [(3, 2), (2, 1)]
+    assert codes == ["room-for-a-trial"] * 2
+    assert all(s.constraints.held[0] for s, _ in cycles)
+
+
 def test_a_trial_that_fails_is_taken_back_and_not_repeated() -> None:
     load = constant(1900)
     engine = BatchEngine(bounded(load, 120_000), load, overhead_s=0.2, record_s=1e-3, nodes=3, limit=3)
