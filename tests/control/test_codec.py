@@ -110,7 +110,7 @@ def test_arrays_come_back_bit_for_bit(first: np.ndarray, second: np.ndarray) -> 
     for was, now in ((first, back.first), (second, back.second)):
         assert (now.dtype, now.shape) == (was.dtype, was.shape)
         assert now.tobytes() == np.ascontiguousarray(was).tobytes()
-        assert not now.flags.writeable
+        assert (now.flags.writeable, now.flags.aligned) == (True, True), "as compiled code knows it"
 
 
 @given(npst.arrays(np.float64, st.integers(0, 5)))

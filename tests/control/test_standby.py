@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import multiprocessing
-import threading
 import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from penstock.control import Loop, PolicyRun, Settings, SqliteJournal, WallClock
 from penstock.control.codec import unpack
 from penstock.control.standby import Standby
 from penstock.policies.interference import Interference, InterferenceMemory, InterferenceOptions
-from penstock.testing import RecordingRuntime
+from penstock.policies.proposal import Reason, Shed
+from penstock.testing import FakeClock, RecordingRuntime, ScriptedPolicy, a_dataflow, a_snapshot
 from tests.policies.interference.scenes import a_crowd
 
-INTERVAL_S = 1.0
+INTERVAL_S = 3.0
+
+
+class Never:
+    """A stop that is never set, and tells when the standby is ready."""
+
+    def __init__(self, ready) -> None:
+        self.ready, self.standby = ready, None
+
+    def is_set(self) -> bool:
+        if self.standby.ready:
+            self.ready.set()
+        return False
 
 
 def lead(path: str, owner: str, told, ready) -> None:
     clock = WallClock()
     options = InterferenceOptions(cooldown_s=60.0)
-    memory = Interference().start(options)
-    for step in range(4):  # a standby that waits has its code compiled
-        _, memory = Interference().decide(a_crowd(time_s=5.0 * step), memory, options)
     with SqliteJournal(path) as journal:
 
         def make_loop(run: str | None) -> Loop:
@@ -40,12 +50,14 @@ def lead(path: str, owner: str, told, ready) -> None:
                 ],
             )
 
-        ready.set()
-        Standby(journal, make_loop, name="flow", owner=owner, clock=clock, interval_s=INTERVAL_S).run(
-            threading.Event()
+        stop = Never(ready)
+        stop.standby = Standby(
+            journal, make_loop, name="flow", owner=owner, clock=clock, interval_s=INTERVAL_S
         )
+        stop.standby.run(stop)
 
 
+@pytest.mark.slow
 def test_a_killed_leader_is_replaced_within_two_intervals(tmp_path: Path) -> None:
     processes = multiprocessing.get_context("spawn")
     receiving, sending = processes.Pipe(duplex=False)
@@ -57,7 +69,7 @@ def test_a_killed_leader_is_replaced_within_two_intervals(tmp_path: Path) -> Non
     told = []
 
     def listen(until) -> None:
-        deadline = time.time() + 60
+        deadline = time.time() + 250
         while not until() and time.time() < deadline:
             if receiving.poll(0.05):
                 told.append(receiving.recv())
@@ -66,13 +78,13 @@ def test_a_killed_leader_is_replaced_within_two_intervals(tmp_path: Path) -> Non
         first.start()
         listen(lambda: len(told) >= 3)
         second.start()
-        assert ready["second"].wait(60), "the standby stands by"
-        listen(lambda: len(told) >= 8)
+        assert ready["second"].wait(250), "the standby stands by"
+        listen(lambda: len(told) >= 5)
         assert {owner for owner, *_ in told} == {"first"}, "while it lives, nobody else acts"
         first.kill()
         killed = time.time()
         first.join()
-        listen(lambda: sum(t[0] == "second" for t in told) >= 3)
+        listen(lambda: sum(t[0] == "second" for t in told) >= 2)
     finally:
         for process in (first, second):
             if process.pid is not None:
@@ -84,7 +96,7 @@ def test_a_killed_leader_is_replaced_within_two_intervals(tmp_path: Path) -> Non
     before = max(t[1] for t in told if t[0] == "first")
     assert took[1] >= before + 1
     assert took[3], "the first cycle puts back what had been asked for"
-    assert took[2] - killed <= 2 * INTERVAL_S + 0.4  # for the cycle itself, on a busy machine
+    assert took[2] - killed <= 2 * INTERVAL_S
     with SqliteJournal(path) as journal:
         run = next(iter(journal.runs())).id
         numbers = [cycle.number for cycle in journal.cycles(run)]
@@ -95,3 +107,38 @@ def test_a_killed_leader_is_replaced_within_two_intervals(tmp_path: Path) -> Non
     assert len(memory.cooling_s), "cool-downs of the first are those of the second"
     assert memory.learned.state.clock == len(numbers), "forecasts went on"
     assert np.isfinite(memory.learned.cpu_s).all()
+
+
+def test_a_leader_that_was_replaced_while_it_decided_neither_acts_nor_writes(tmp_path: Path) -> None:
+    clock, flow = FakeClock(1000.0), a_dataflow()
+    meanwhile = []  # what happens while the first decides
+
+    def propose(_) -> list[Shed]:
+        if meanwhile:
+            meanwhile.pop()()
+        return [Shed(reason=Reason(code="late"), operator="events", keep=0.5)]
+
+    with SqliteJournal(tmp_path / "journal.db", unix_time=clock.now) as journal:
+
+        def controller(owner: str, script) -> tuple[Standby, RecordingRuntime]:
+            world = RecordingRuntime(clock, lambda t, _: a_snapshot(flow, time_s=t))
+
+            def make_loop(run: str | None) -> Loop:
+                policies = [PolicyRun(policy=ScriptedPolicy(script), options=None)]
+                return Loop(world, policies, clock=clock, journal=journal, resume=run)
+
+            return Standby(journal, make_loop, name="flow", owner=owner, clock=clock, interval_s=10.0), world
+
+        first, by_first = controller("first", propose)
+        second, by_second = controller("second", [])
+        assert first.step()
+        assert not second.step()
+        assert (first.ready, second.ready) == (True, True), "both have rehearsed"
+        assert (len(by_first.actions), by_second.plans) == (1, []), "which does nothing"
+        meanwhile += [lambda: clock.advance(16.0) or second.step()]  # longer than the lease of 15 s
+        first.step()
+        assert not first.step(), "it has noticed"
+        assert (len(by_first.plans), len(by_second.plans)) == (1, 1)
+        holder, (run,) = journal.leases.holder("flow"), journal.runs()
+        assert (holder and holder.owner) == "second"
+        assert [cycle.number for cycle in journal.cycles(run.id)] == [1, 2], "one history, the second's"

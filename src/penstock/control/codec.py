@@ -64,9 +64,12 @@ def pack(hint: Any, value: Any) -> bytes:
 
 
 def unpack(hint: type[T], data: bytes) -> T:
-    """What `pack` was given (arrays read-only); a `CodecError` if the bytes are damaged or do not fit."""
+    """What `pack` was given; a `CodecError` if the bytes are damaged or do not fit.
+
+    Arrays are of the type they had, writable as they were: compiled code is compiled anew for read-only ones.
+    """
     try:
-        whole = zlib.decompress(data)
+        whole = bytearray(zlib.decompress(data))
         magic, length = _HEADER.unpack_from(whole)
     except (zlib.error, struct.error) as problem:
         raise CodecError(f"stored bytes are damaged: {problem}") from problem
@@ -76,7 +79,7 @@ def unpack(hint: type[T], data: bytes) -> T:
     return _decoded(hint, _parsed(whole[_HEADER.size : end]), [whole, end])
 
 
-def _parsed(text: str | bytes) -> Any:
+def _parsed(text: str | bytearray) -> Any:
     try:
         return json.loads(text)
     except ValueError as problem:
@@ -312,9 +315,7 @@ def _decode_array(data: Any, source: list[Any]) -> Any:
     if dtype.hasobject:
         raise CodecError("an array of Python objects cannot be read")
     if "items" in data:
-        array = np.array([_number(v) for v in data["items"]], dtype).reshape(shape)
-        array.setflags(write=False)
-        return array
+        return np.array([_number(v) for v in data["items"]], dtype).reshape(shape)
     whole, end = source
     start = end + -end % _ALIGN
     count = math.prod(shape)

@@ -208,10 +208,16 @@ class SqliteJournal:
         for _, number, dataflow, body, memories, standing in self._pages(
             f"SELECT {columns} FROM evidence WHERE run = ? AND id > ?", run, page=16
         ):
+            snapshot = self._snapshot(dataflow, body)
             with _readable(self.path):
-                snapshot = replace(unpack(Snapshot, body), dataflow=self._dataflow(dataflow))
                 unpacked = _unpack_memories(memories)
             yield Evidence(number=number, snapshot=snapshot, memories=unpacked, standing=standing)
+
+    def last_snapshot(self, run: str) -> Snapshot | None:
+        """The newest full snapshot of a run that is still kept."""
+        query = "SELECT dataflow, snapshot FROM evidence WHERE run = ? ORDER BY id DESC LIMIT 1"
+        rows = self._all(query, run)
+        return self._snapshot(*rows[0]) if rows else None
 
     def latest(self, run: str) -> Latest | None:
         """Where the run stands; None before its first cycle."""
@@ -280,6 +286,10 @@ class SqliteJournal:
         self._db.execute("INSERT OR IGNORE INTO dataflows (body) VALUES (?)", (body,))
         id_: int = self._one("SELECT id FROM dataflows WHERE body = ?", body)[0]
         return id_
+
+    def _snapshot(self, dataflow: int, body: bytes) -> Snapshot:
+        with _readable(self.path):
+            return replace(unpack(Snapshot, body), dataflow=self._dataflow(dataflow))
 
     def _dataflow(self, id_: int) -> Dataflow:
         if id_ not in self._dataflows:

@@ -53,6 +53,7 @@ SENTENCES: Mapping[str, tuple[str, ...]] = {
     "no-such-alternate": ("there is no alternate {alternate}",),
     "no-such-node": ("node {node} is not there or is leaving",),
     "dry-run": ("this is a dry run",),
+    "not-leading": ("another controller leads by now",),
     "recovering": ("the state before the restart comes first",),
     "recovered": ("that is how it was before the restart",),
     "apply-failed": ("the runtime failed: {cause}",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from penstock.forecast import ForecastOptions, ForecastState, forecast, select
 from penstock.forecast import start as start_forecast
 from penstock.forecast import update as update_forecast
+from penstock.forecast.options import FIRST_FIT_STEPS
 from penstock.policies.interference.rings import Floats, Ints, RingShape, resampling
 
 HISTORY_STEPS = 96
@@ -51,6 +53,15 @@ class Learned:
             size_bytes=empty,
             shift=empty,
         )
+
+
+@cache
+def compile_forecasts() -> None:
+    """Have all that forecasts call compiled, also what the first fit will call many cycles from now."""
+    options = _options(0, 1)
+    state = start_forecast(1, options)
+    for _ in range(FIRST_FIT_STEPS):
+        state = update_forecast(state, np.ones(1), options)
 
 
 def observe(

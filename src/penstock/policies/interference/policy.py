@@ -15,11 +15,11 @@ from penstock.policies.interference.decisions import (
     streaks,
     threshold_at,
 )
-from penstock.policies.interference.filling import Learned
+from penstock.policies.interference.filling import Learned, compile_forecasts
 from penstock.policies.interference.options import InterferenceOptions
 from penstock.policies.interference.rings import Floats, RingShape
 from penstock.policies.interference.scores import heats
-from penstock.policies.interference.selection import Moves, choose, gathered
+from penstock.policies.interference.selection import Moves, choose, compile_choice, gathered
 from penstock.policies.interference.situation import Bools, Situation
 from penstock.policies.proposal import Move, Proposal
 from penstock.telemetry import Snapshot
@@ -50,7 +50,9 @@ class Interference:
     name = "interference"
 
     def start(self, options: InterferenceOptions) -> InterferenceMemory:
-        """Nothing learned."""
+        """Nothing learned; but what cycles will call is compiled here, none of them has to wait for it."""
+        compile_forecasts()
+        compile_choice()
         return InterferenceMemory()
 
     def decide(

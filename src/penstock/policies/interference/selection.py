@@ -7,6 +7,7 @@ most, to the node where it disturbs least, and the picture is brought up to date
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -53,6 +54,31 @@ def gathered(shape: RingShape) -> tuple[Floats, Floats]:
         mean[a:b, k] = 1.0 / (b - a)
         weights[k] = shape.weights[a:b].sum()
     return mean, weights
+
+
+@cache
+def compile_choice() -> None:
+    """Have `choose` compiled: the cycle that first needs it has a hot node and no time to lose."""
+    one, all_ = np.ones(1), np.ones(1, np.bool_)
+    choose(
+        rates=np.ones((1, 1)),
+        needs=np.ones((1, 3)),
+        state_bytes=one,
+        pause_s=one,
+        node=np.zeros(1, np.int64),
+        operator=np.zeros(1, np.int64),
+        movable=all_,
+        loads=np.ones((1, 3, 1)),
+        rooms=np.ones((1, 3)),
+        full=np.ones(3),
+        weights=one,
+        sources=all_,
+        targets=all_,
+        amplifier=1,
+        threshold=0.0,
+        most=1,
+        first_s=1.0,
+    )
 
 
 def choose(
