@@ -14,12 +14,11 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from penstock.runtimes.spark.broker import KafkaBroker
 from penstock.runtimes.spark.cluster import LoopbackCluster
 from penstock.runtimes.spark.jars import kafka_connector_conf
 from penstock.runtimes.spark.session import create_session
 from tests.conftest import REPOSITORY
-
-from .kafka_broker import KafkaBroker
 
 FOLDER = os.path.dirname(__file__)
 SESSIONS = ("local_spark", "cluster_spark")

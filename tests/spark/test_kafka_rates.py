@@ -3,49 +3,23 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
-from penstock.dataflow import flow
+from penstock.dataflow import constant, flow
 from penstock.dataflow.connectors import discard, kafka
+from penstock.runtimes.spark.broker import KafkaBroker, feeding
 from penstock.runtimes.spark.launch import launch
 from penstock.runtimes.spark.runtime import SparkRuntime
 
 from .flows import record_minus
-from .kafka_broker import KafkaBroker
 from .streams import finished_batch
 
 RATE_RPS = 300.0
-
-
-@contextmanager
-def producing(servers: str, topic: str, rate_rps: float) -> Iterator[None]:
-    """Records at a steady rate, for as long as the block lasts."""
-    stop, producer = threading.Event(), Producer({"bootstrap.servers": servers, "linger.ms": 5})
-
-    def produce() -> None:
-        began, sent = time.monotonic(), 0
-        while not stop.wait(0.01):
-            for number in range(sent, int((time.monotonic() - began) * rate_rps)):
-                producer.produce(topic, json.dumps({"number": number}), key=str(number))
-                sent = number + 1
-            producer.poll(0)
-
-    thread = threading.Thread(target=produce, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(10)
-        producer.flush(10)
 
 
 class Broker:
@@ -78,7 +52,7 @@ def test_rate_and_lag_agree_with_the_broker(
     )
     builder.source("in", source).map("minus", record_minus, takes="record").sink("out", discard())
     rates, lags, ends = [], [], []
-    with producing(kafka_broker.bootstrap, topic, RATE_RPS):
+    with feeding(kafka_broker.bootstrap, {topic: constant(RATE_RPS)}):
         runtime = launch(local_spark, builder.build(), checkpoint=tmp_path / "checkpoint", trigger_s=1.0)
         finished_batch(runtime.query, 4)
         runtime.observe()

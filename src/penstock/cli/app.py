@@ -104,7 +104,13 @@ def simulate(
 
 @app.command()
 def run(
-    flow: Flow,
+    flows: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FLOW...",
+            help="A YAML file, a .py file with a 'flow', or a workload's name; several share the executors.",
+        ),
+    ],
     master: Annotated[
         str | None, typer.Option(help="Spark master; passed through as it is. Default: local[2].")
     ] = None,
@@ -135,12 +141,13 @@ def run(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Run a dataflow on Spark under control, with a live view and a report at the end."""
+    """Run dataflows on Spark under control, with a live view and a report at the end."""
     from penstock.cli.running import RunRequest, spark_settings
     from penstock.cli.running import run as run_live
 
     request = RunRequest(
-        flow=flow,
+        flow=flows[0],
+        beside=tuple(flows[1:]),
         master=master,
         cluster=cluster,
         executors=executors,

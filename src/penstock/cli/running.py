@@ -25,13 +25,14 @@ from penstock.cli.report import Section, html_report
 from penstock.cli.totals import Totals
 from penstock.control import PolicyRun, desired_of
 from penstock.control import Settings as LoopSettings
-from penstock.dataflow import Dataflow
+from penstock.dataflow import Dataflow, together
 from penstock.runtimes.spark.autopilot import Autopilot
 from penstock.runtimes.spark.cluster import LoopbackCluster
 from penstock.runtimes.spark.jars import UnresolvedError, kafka_connector_conf
 from penstock.runtimes.spark.launch import controls_of, have_executors, launch
 from penstock.runtimes.spark.runtime import RuntimeOptions, SparkRuntime
 from penstock.runtimes.spark.session import create_session
+from penstock.runtimes.spark.sharing import SharedRuntime, launch_shared
 from penstock.telemetry import MachineClass
 
 DEFAULT_MASTER = "local[2]"
@@ -42,6 +43,8 @@ class RunRequest:
     """What the command line asked for."""
 
     flow: str
+    beside: tuple[str, ...] = ()
+    """Further dataflows, which run as queries of their own on the same executors, under the same control."""
     master: str | None = None
     cluster: int | None = None
     executors: int = 1
@@ -71,6 +74,8 @@ def spark_settings(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
 def run(request: RunRequest, *, as_json: bool) -> None:
     """Run until the time is over or Ctrl-C, then print what was achieved. Exits 1 if a constraint was broken."""
     dataflow = find_flow(request.flow)
+    if request.beside:
+        dataflow = together(dataflow, *map(find_flow, request.beside))
     document = run_dataflow(dataflow, request, as_json=as_json)
     if any(constraint["held"] not in (None, 1) for constraint in document["constraints"]):
         raise SystemExit(GOAL_MISSED)
@@ -85,7 +90,7 @@ def run_dataflow(dataflow: Dataflow, request: RunRequest, *, as_json: bool = Fal
     journal_path = request.journal or DEFAULT_JOURNAL
     resume, controls = _earlier_run(journal_path, request.checkpoint)
     stop = threading.Event()
-    totals, view = Totals(dataflow), LiveView(f"penstock run {request.flow}")
+    totals, view = Totals(dataflow), LiveView(f"penstock run {dataflow.name}")
     with ExitStack() as stack:
         stack.enter_context(_stopping_on_signals(stop))
         with complaints.status("starting Spark …"):
@@ -93,14 +98,15 @@ def run_dataflow(dataflow: Dataflow, request: RunRequest, *, as_json: bool = Fal
         checkpoint = request.checkpoint or Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-"))
         )
-        runtime = launch(
+        start = launch_shared if request.beside else launch
+        runtime = start(
             spark,
             dataflow,
             checkpoint=checkpoint,
             controls=controls,
             options=RuntimeOptions(machine=MachineClass(name="executor", available=limit)),
         )
-        stack.callback(_stop_query, runtime)
+        stack.callback(runtime.stop)
         autopilot = Autopilot(
             runtime,
             [PolicyRun(policy=c.policy, options=c.options) for c in choices],
@@ -117,7 +123,7 @@ def run_dataflow(dataflow: Dataflow, request: RunRequest, *, as_json: bool = Fal
         stack.callback(autopilot.journal.close)
         with autopilot, _shown(view):
             _wait(runtime, stop, seconds)
-        failure = runtime.query.exception()
+        failure = runtime.failure()
         story = autopilot.report()
         document = _document(dataflow, totals, runtime, autopilot, journal_path)
     report = request.report or journal_path.with_name(f"{autopilot.loop.run_id}.html")
@@ -180,22 +186,17 @@ def _kafka_conf() -> dict[str, str]:
         raise InputError(f"Spark's Kafka connector could not be had from Maven Central: {problem}") from None
 
 
-def _wait(runtime: SparkRuntime, stop: threading.Event, seconds: float | None) -> None:
+def _wait(runtime: SparkRuntime | SharedRuntime, stop: threading.Event, seconds: float | None) -> None:
     """Return when the time is over, somebody said stop, or the query has ended."""
     # The time counts from the first batch: starting up is not part of what was asked for.
     end_s: float | None = None
     while not stop.is_set() and runtime.query_is_active():
         if seconds is not None:
-            if end_s is None and runtime.query.lastProgress is not None:
+            if end_s is None and runtime.has_begun():
                 end_s = time.monotonic() + seconds
             if end_s is not None and time.monotonic() >= end_s:
                 return
         stop.wait(0.2)
-
-
-def _stop_query(runtime: SparkRuntime) -> None:
-    if runtime.query.isActive:
-        runtime.query.stop()
 
 
 @contextmanager
@@ -222,21 +223,25 @@ def _shown(view: LiveView) -> Iterator[None]:
 
 
 def _document(
-    dataflow: Dataflow, totals: Totals, runtime: SparkRuntime, autopilot: Autopilot, journal: Path
+    dataflow: Dataflow,
+    totals: Totals,
+    runtime: SparkRuntime | SharedRuntime,
+    autopilot: Autopilot,
+    journal: Path,
 ) -> dict[str, Any]:
-    observer = runtime.observer
+    usage = runtime.usage
     return {
         "flow": dataflow.name,
         "run": autopilot.loop.run_id,
         "seconds": totals.seconds,
-        "batches": observer.batches,
-        "records_in": observer.records_in,
+        "batches": usage.batches,
+        "records_in": usage.records_in,
         "records_out": totals.records_out,
         "shed": round(totals.shed),
         "latency_ms": totals.latency_ms(),
         "constraints": totals.constraints(),
         "accuracy": totals.accuracy(),
-        "executor_seconds": observer.executor_seconds,
+        "executor_seconds": usage.executor_seconds,
         "actions": totals.actions(),
         "faults": dict(autopilot.loop.faults),
         "unavailable": {c.name: c.unavailable for c in runtime.capabilities.missing()},

@@ -1,5 +1,6 @@
 """What users declare: the graph, alternates, goals; in Python or in a file."""
 
+from penstock.dataflow.applications import applications, together
 from penstock.dataflow.builder import FlowBuilder, Output, alternate, flow
 from penstock.dataflow.errors import DataflowError, Problem
 from penstock.dataflow.load import (
@@ -50,6 +51,7 @@ __all__ = [
     "State",
     "Stream",
     "alternate",
+    "applications",
     "bursts",
     "constant",
     "flow",
@@ -58,4 +60,5 @@ __all__ = [
     "read_trace",
     "sine",
     "staircase",
+    "together",
 ]

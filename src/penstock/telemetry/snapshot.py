@@ -175,6 +175,8 @@ class Streams(Table):
     """One row per stream of the dataflow, in its order."""
 
     records: Floats
+    shed: Floats
+    """Records that shedding did not keep."""
     bytes: Floats
     remote_bytes: Floats
     """Of `bytes`, those that crossed between nodes."""

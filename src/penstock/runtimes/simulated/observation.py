@@ -98,6 +98,7 @@ class Observer:
             tasks=tasks,
             streams=Streams(
                 records=measured.sent,
+                shed=measured.offered - measured.passed,
                 bytes=measured.stream_bytes,
                 remote_bytes=measured.remote_bytes,
                 latency_s=measured.stream_latency_s,

@@ -20,19 +20,20 @@ from penstock.control import (
     explain,
 )
 from penstock.runtimes.spark.runtime import SparkRuntime
+from penstock.runtimes.spark.sharing import SharedRuntime
 
 STOP_TIMEOUT_S = 30.0
 
 
 class Autopilot:
-    """Steers one query until it is stopped; stopping it leaves the query running as it is.
+    """Steers one query, or several that share executors, until it is stopped; queries go on as they are.
 
     Without a journal file the decisions are kept in memory, so that `explain` works all the same.
     """
 
     def __init__(
         self,
-        runtime: SparkRuntime,
+        runtime: SparkRuntime | SharedRuntime,
         policies: Sequence[PolicyRun],
         *,
         settings: Settings,
@@ -99,7 +100,7 @@ class Autopilot:
 class _Either:
     """Set when somebody stopped us or the query has ended."""
 
-    def __init__(self, stop: threading.Event, runtime: SparkRuntime) -> None:
+    def __init__(self, stop: threading.Event, runtime: SparkRuntime | SharedRuntime) -> None:
         self._stop, self._runtime = stop, runtime
 
     def is_set(self) -> bool:

@@ -23,6 +23,7 @@ from penstock.runtimes.spark.keep import keep_control, kept
 from penstock.runtimes.spark.measures import TaskMeasures, task_measures
 from penstock.runtimes.spark.messages import PAYLOAD, PORT, Port, unpack
 from penstock.runtimes.spark.shipping import Shipment
+from penstock.runtimes.spark.stalls import stalled_s
 
 WEIGH_EVERY = 16
 """Batches of a task between two in which the bytes of a row are measured anew."""
@@ -177,7 +178,7 @@ class Task:
 
     def _apply(self, step: Step, batch: pa.RecordBatch) -> pa.RecordBatch:
         which = self._active[step.operator]
-        began = time.perf_counter()
+        began, stalled = time.perf_counter(), stalled_s()
         if not step.functions:
             rows, m2 = batch, 0.0
         else:
@@ -190,7 +191,7 @@ class Task:
             busy_s = time.perf_counter() - began if step.functions else 0.0
             tally = self._measures.tally(step.operator, step.alternates[which])
             size, size_out = self._size("in", step.operator, batch), self._size("out", step.operator, rows)
-            tally.add(batch.num_rows, rows.num_rows, size, size_out, busy_s, m2)
+            tally.add(batch.num_rows, rows.num_rows, size, size_out, busy_s, m2, stalled_s() - stalled)
         return rows
 
     def _pass_on(

@@ -29,7 +29,7 @@ class HostSample:
     cpus: tuple[int, ...]
     """CPUs the executor may run on."""
     busy_s: float
-    """Seconds that those CPUs were busy, with whatever."""
+    """Seconds that those CPUs were busy with what does not make way for the executor."""
     own_s: float
     """CPU seconds of the executor's processes: the JVM, its Python workers, and those that ended."""
     load_average: float
@@ -87,13 +87,15 @@ def take_sample(executor: str, process: psutil.Process) -> HostSample:
     allowed = [times[i] for i in cpus if i < len(times)] or times
     network, memory = psutil.net_io_counters(nowrap=True), psutil.virtual_memory()
     own_s, own_memory = _tree_totals(process)
+    niced = process.nice() > 0
     return HostSample(
         executor=executor,
         time_s=time.time(),
         machine=machine_id(),
         cpus=cpus or tuple(range(len(times))),
-        # guest time is part of user time already; idle and iowait are not work; stolen time is somebody's work
-        busy_s=sum(t.user + t.nice + t.system + t.irq + t.softirq + t.steal for t in allowed),
+        # guest time is part of user time already; idle and iowait are not work; stolen time is somebody's work;
+        # what runs at a lower priority than the executor (nice) leaves the CPU to it
+        busy_s=sum(t.user + t.nice * niced + t.system + t.irq + t.softirq + t.steal for t in allowed),
         own_s=own_s,
         load_average=os.getloadavg()[0],
         net_in_bytes=network.bytes_recv,

@@ -38,6 +38,7 @@ from penstock.runtimes.spark.internals.task_controls import current_controls
 from penstock.runtimes.spark.measures import task_measures
 from penstock.runtimes.spark.messages import LABEL, PAYLOAD, PORT, unpack
 from penstock.runtimes.spark.shipping import Shipment
+from penstock.runtimes.spark.stalls import stalled_s
 
 STATE = "keys"
 """Spark's name of the state variable."""
@@ -78,17 +79,17 @@ class KeyedProgram:
         function = self.shipment.unpack()[which]
         states = self._restored(stored)
         rows = unpack(messages, self.arriving)
-        began = time.perf_counter()
+        began, stalled = time.perf_counter(), stalled_s()
         try:
             out, spent, counts = self._each_key(function, rows, states)
         except Exception as error:
             error.add_note(f"in operator '{self.operator}', alternate '{self.alternates[which]}'")
             raise
-        busy_s = time.perf_counter() - began
+        busy_s, stalled = time.perf_counter() - began, stalled_s() - stalled
         per_record = spent / counts
         m2 = float(np.sum(counts * (per_record - spent.sum() / counts.sum()) ** 2))
         tally = measures.tally(self.operator, self.alternates[which])
-        tally.add(rows.num_rows, out.num_rows, rows.nbytes, out.nbytes, busy_s, m2)
+        tally.add(rows.num_rows, out.num_rows, rows.nbytes, out.nbytes, busy_s, m2, stalled)
         state = pickle.dumps((self.buckets, self.state, states), protocol=5) if states else None
         return (out.serialize().to_pybytes() if out.num_rows else None), state
 

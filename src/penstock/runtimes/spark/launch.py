@@ -23,6 +23,7 @@ from penstock.runtimes.spark.internals.pacing import Pacing, stop_cleanly
 from penstock.runtimes.spark.internals.repartition import repartition_state
 from penstock.runtimes.spark.internals.task_controls import ControlDocument
 from penstock.runtimes.spark.keep import keep_control
+from penstock.runtimes.spark.observing import HostWatch
 from penstock.runtimes.spark.runtime import DEFAULTS, RuntimeOptions, SparkRuntime
 from penstock.runtimes.spark.sourcing import KafkaSource, PlainSource, ReplaySource, SourceReader
 
@@ -37,8 +38,9 @@ def launch(
     state_partitions: int | None = None,
     output_mode: OutputMode = "append",
     options: RuntimeOptions = DEFAULTS,
+    hosts: HostWatch | None = None,
 ) -> SparkRuntime:
-    """Start the dataflow on Spark and return it as a runtime.
+    """Start the dataflow on Spark and return it as a runtime; queries that share executors share `hosts`.
 
     `controls` are in force from the first micro-batch on: shares to keep and alternates of an earlier run.
     """
@@ -61,6 +63,7 @@ def launch(
         measures=compiled.measures,
         restart=restart,
         options=options,
+        hosts=hosts,
     )
     runtime.adopt_controls(values)
     return runtime

@@ -52,14 +52,31 @@ class Tally:
     all records of a call count as its average, so the variance is that between calls.
     """
 
-    __slots__ = ("busy_s", "bytes_in", "bytes_out", "calls", "m2", "mean_s", "rows_in", "rows_out")
+    __slots__ = (
+        "busy_s",
+        "bytes_in",
+        "bytes_out",
+        "calls",
+        "m2",
+        "mean_s",
+        "rows_in",
+        "rows_out",
+        "stalled_s",
+    )
 
     def __init__(self) -> None:
         self.rows_in = self.rows_out = self.bytes_in = self.bytes_out = self.calls = 0
-        self.busy_s = self.mean_s = self.m2 = 0.0
+        self.busy_s = self.stalled_s = self.mean_s = self.m2 = 0.0
 
     def add(
-        self, rows_in: int, rows_out: int, bytes_in: int, bytes_out: int, busy_s: float, m2: float = 0.0
+        self,
+        rows_in: int,
+        rows_out: int,
+        bytes_in: int,
+        bytes_out: int,
+        busy_s: float,
+        m2: float = 0.0,
+        stalled_s: float = 0.0,
     ) -> None:
         """Count one call; `m2` is the sum of squared deviations of its records' times, where it is known."""
         if rows_in:
@@ -72,6 +89,7 @@ class Tally:
         self.bytes_in += bytes_in
         self.bytes_out += bytes_out
         self.busy_s += busy_s
+        self.stalled_s += min(stalled_s, busy_s)
         self.calls += 1
 
 
@@ -87,6 +105,8 @@ class OperatorRecord:
     bytes_out: int
     calls: int
     busy_s: float
+    stalled_s: float = 0.0
+    """Of `busy_s`, time in which it could have run and had no CPU, because others had all."""
     mean_s: float
     m2: float
 
@@ -201,6 +221,7 @@ class TaskMeasures:
                     bytes_out=t.bytes_out,
                     calls=t.calls,
                     busy_s=t.busy_s,
+                    stalled_s=t.stalled_s,
                     mean_s=t.mean_s,
                     m2=t.m2,
                 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.dataflow import Dataflow, OperatorId
 from penstock.dataflow.model import Statistic
-from penstock.runtimes.spark.hosts import HostLoads
+from penstock.runtimes.spark.hosts import HostLoad, HostLoads, HostSample
 from penstock.runtimes.spark.internals.executors import Executors
 from penstock.runtimes.spark.internals.shuffles import Shuffles
 from penstock.runtimes.spark.internals.tasks import TaskMetrics
@@ -56,6 +56,21 @@ class Gauges:
     interval_ms: Callable[[], int] | None = None
 
 
+class HostWatch:
+    """What is known of hosts, by the samples that tasks bring; queries that share executors share it."""
+
+    def __init__(self) -> None:
+        self._loads = HostLoads.none()
+
+    def note(self, samples: Iterable[HostSample]) -> None:
+        """Take in newer samples."""
+        self._loads = self._loads.add(samples)
+
+    def loads(self) -> dict[str, HostLoad]:
+        """What every executor with two samples did between them."""
+        return self._loads.loads()
+
+
 class Observer:
     """Remembers what it needs between two looks: batches seen, running totals, latencies of recent batches."""
 
@@ -68,6 +83,7 @@ class Observer:
         state_operators: Mapping[int, OperatorId],
         sources: Mapping[OperatorId, SourceReader],
         now_s: float,
+        hosts: HostWatch | None = None,
     ) -> None:
         self._flow, self.gauges, self._machine = dataflow, gauges, machine
         self._state_operators = state_operators
@@ -76,7 +92,7 @@ class Observer:
         self._run: str | None = None
         self._last: BatchProgress | None = None
         self._looked_s = now_s
-        self._hosts = HostLoads.none()
+        self._hosts = hosts or HostWatch()
         self._totals = OperatorTotals(dataflow)
         keep_s = max([LATENCY_KEPT_S, *(2 * c.window_s for c in dataflow.constraints)])
         self._windows = {sink.id: SinkWindow(keep_s) for sink in dataflow.sinks}
@@ -144,7 +160,7 @@ class Observer:
         records = (
             measures.take([b.batch_id for b in batches], run_id=self._run) if measures is not None else ()
         )
-        self._hosts = self._hosts.add(r.sample for r in records if r.sample is not None)
+        self._hosts.note(r.sample for r in records if r.sample is not None)
         return batches, records
 
     def _nodes(self, now_s: float, interval_s: float) -> Nodes:

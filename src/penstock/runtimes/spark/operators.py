@@ -25,6 +25,7 @@ class _Task:
     bytes_in: float = 0.0
     bytes_out: float = 0.0
     busy_s: float = 0.0
+    stalled_s: float = 0.0
     service_s: Moments = field(default_factory=lambda: Moments.empty(1))
 
     def add(self, record: OperatorRecord, executor: str) -> None:
@@ -34,6 +35,7 @@ class _Task:
         self.bytes_in += record.bytes_in
         self.bytes_out += record.bytes_out
         self.busy_s += record.busy_s
+        self.stalled_s += record.stalled_s
         self.service_s = self.service_s.merge(record.service_s)
 
 
@@ -93,7 +95,8 @@ class OperatorTotals:
             bytes_in=[t.bytes_in for t in seen],
             bytes_out=[t.bytes_out for t in seen],
             busy_s=busy,
-            cpu=busy / interval_s,
+            # A core of Spark's is held also while a task waits for an answer; what others took is not its need.
+            cpu=(busy - np.array([t.stalled_s for t in seen])) / interval_s,
             service_s=service,
             latency_s=service,
             moving=[key in state and key[1] in moved for key in rows],
@@ -170,6 +173,7 @@ class OperatorTotals:
         return Streams.blank(
             len(ids),
             records=[offered.get(i, 0.0) - shed.get(i, 0.0) for i in ids],
+            shed=[shed.get(i, 0.0) for i in ids],
             bytes=[size.get(i, 0.0) for i in ids],
             remote_bytes=[
                 size.get(s.id, 0.0) * remote_share if s.wiring in SHUFFLED else 0.0

@@ -25,7 +25,7 @@ from penstock.runtimes.spark.internals.state import StatePartitions
 from penstock.runtimes.spark.internals.tasks import TaskMetrics
 from penstock.runtimes.spark.keep import keep_control
 from penstock.runtimes.spark.measures import Measures
-from penstock.runtimes.spark.observing import Gauges, Observer, place_of
+from penstock.runtimes.spark.observing import Gauges, HostWatch, Observer, place_of
 from penstock.runtimes.spark.sourcing import SourceReader
 from penstock.runtimes.spark.steering import Done, Place, Steering
 from penstock.telemetry import MachineClass, Snapshot
@@ -44,6 +44,16 @@ class RuntimeOptions:
 
 
 DEFAULTS = RuntimeOptions()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """A run added up."""
+
+    batches: int
+    records_in: int
+    executor_seconds: float
+    """Time that executors were there, added up over all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +84,7 @@ class SparkRuntime:
         restart: Callable[[StreamingQuery, int], StreamingQuery] | None = None,
         options: RuntimeOptions = DEFAULTS,
         clock: Callable[[], float] = time.time,
+        hosts: HostWatch | None = None,
     ) -> None:
         self.spark, self.dataflow, self.query, self._options = spark, dataflow, query, options
         self._clock, self._restart = clock, restart
@@ -100,6 +111,7 @@ class SparkRuntime:
             state_operators=self._state_operators,
             sources=sources,
             now_s=clock(),
+            hosts=hosts,
         )
         self._has_hosts = measures is not None
         self._controls: dict[str, Any] = {}
@@ -108,7 +120,7 @@ class SparkRuntime:
 
     def observe(self) -> Snapshot:
         """The facts since the last call, or `NotReadyError` before the first batch has ended."""
-        if self.query.lastProgress is None and self.observer.seen_batch < 0:
+        if not self.has_begun():
             raise NotReadyError("no micro-batch has ended yet")
         return self.observer.observe(self._clock())
 
@@ -131,9 +143,28 @@ class SparkRuntime:
         """Whether there is something left to steer; true while the query is being restarted."""
         return self._restarting or self.query.isActive
 
+    def has_begun(self) -> bool:
+        """Whether a micro-batch has ended, so that there is something to observe."""
+        return self.query.lastProgress is not None or self.observer.seen_batch >= 0
+
+    def failure(self) -> BaseException | None:
+        """What ended the query, if it did not end by itself."""
+        return self.query.exception()
+
+    def stop(self) -> None:
+        """Stop the query."""
+        if self.query.isActive:
+            self.query.stop()
+
     def close(self) -> None:
         """Stop steering; the query is left as it is."""
         self.steering.close()
+
+    @property
+    def usage(self) -> Usage:
+        """What was done since the start."""
+        seen = self.observer
+        return Usage(batches=seen.batches, records_in=seen.records_in, executor_seconds=seen.executor_seconds)
 
     @property
     def controls(self) -> Mapping[str, Any]:

@@ -1,18 +1,29 @@
-"""A real Kafka broker for tests: one KRaft node on loopback, its jars from Maven Central."""
+"""A real Kafka broker on this machine: one KRaft node on loopback, its jars from Maven Central.
+
+For trials and tests, as `cluster` is; it needs `confluent-kafka`, which is among the development dependencies.
+"""
+
+from __future__ import annotations
 
 import base64
+import json
 import os
 import socket
 import subprocess
+import threading
 import time
 import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
+from penstock.dataflow import Load
 from penstock.runtimes.spark.jars import resolve
 from penstock.runtimes.spark.java import find_java
 from penstock.runtimes.spark.supervisor import bound_to_parent
@@ -22,7 +33,7 @@ START_TIMEOUT_S = 90.0
 
 
 class KafkaBroker:
-    """A broker with its files in *folder*, from ``start`` to ``stop``; it dies with the test process."""
+    """A broker with its files in *folder*, from ``start`` to ``stop``; it dies with this process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -36,6 +47,7 @@ class KafkaBroker:
 
     @property
     def pid(self) -> int:
+        """Return the process of the running broker."""
         assert self._process is not None
         return self._process.pid
 
@@ -126,6 +138,31 @@ class KafkaBroker:
                 time.sleep(0.1)
         self.stop()
         raise RuntimeError(f"no broker: {(self._folder / 'broker.log').read_text()[-2000:]}")
+
+
+@contextmanager
+def feeding(servers: str, loads: Mapping[str, Load]) -> Iterator[float]:
+    """Records `{"number": n}` into topics as their loads say, while the block lasts; gives the time it began."""
+    stop, producer = threading.Event(), Producer({"bootstrap.servers": servers, "linger.ms": 5})
+    began_s = time.time()
+
+    def produce() -> None:
+        sent = dict.fromkeys(loads, 0)
+        while not stop.wait(0.01):
+            for topic, load in loads.items():
+                for number in range(sent[topic], int(load.records_until(time.time() - began_s))):
+                    producer.produce(topic, json.dumps({"number": number}), key=str(number))
+                    sent[topic] = number + 1
+            producer.poll(0)
+
+    thread = threading.Thread(target=produce, name="penstock-feed", daemon=True)
+    thread.start()
+    try:
+        yield began_s
+    finally:
+        stop.set()
+        thread.join(10)
+        producer.flush(10)
 
 
 def _free_ports(count: int) -> list[int]:
