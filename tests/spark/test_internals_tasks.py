@@ -76,7 +76,7 @@ def test_the_matrix_sums_to_the_bytes_written(
     finished_batch(query, 1)
     shuffles, metrics = Shuffles(local_spark), TaskMetrics(local_spark)
     batch = next_batch(query)
-    found = shuffles.last_batch(query)
+    found = shuffles.last_batch(query, {batch})
     assert found is not None
     batch_id, (matrix,) = found
     assert batch_id == batch
@@ -89,11 +89,25 @@ def test_the_matrix_sums_to_the_bytes_written(
     assert set(matrix.map_executor) == {"driver"}
 
 
+def test_the_matrix_of_batches_without_a_break(local_spark: SparkSession, tmp_path: Path) -> None:
+    query = started(aggregation(numbers(local_spark)), tmp_path, mode="update")
+    shuffles, metrics = Shuffles(local_spark), TaskMetrics(local_spark)
+    finished_batch(query)
+    shuffles.last_batch(query, ())  # looks while a later batch runs
+    ended = range(next_batch(query) + 1)
+    found = shuffles.last_batch(query, ended)
+    assert found is not None, "the plan seen before has ended, the newest may not"
+    batch_id, (matrix,) = found
+    assert batch_id in ended
+    written = metrics.batch(str(query.runId), batch_id).shuffle_write_bytes.sum()
+    assert written * 0.999 <= matrix.sizes_bytes.sum() <= written * 1.1
+
+
 def test_plans_inside_foreach_batch_are_out_of_reach(local_spark: SparkSession, tmp_path: Path) -> None:
     query = collected(aggregation(numbers(local_spark)), tmp_path, [], mode="update")
     finished_batch(query)
     with pytest.raises(SparkInternalsError, match="foreachBatch"):
-        Shuffles(local_spark).last_batch(query)
+        Shuffles(local_spark).last_batch(query, {0})
 
 
 def test_the_matrix_names_executors_on_a_cluster(cluster_spark: SparkSession, tmp_path: Path) -> None:
@@ -101,7 +115,7 @@ def test_the_matrix_names_executors_on_a_cluster(cluster_spark: SparkSession, tm
     finished_batch(query, 1)
     shuffles, metrics = Shuffles(cluster_spark), TaskMetrics(cluster_spark)
     batch = next_batch(query)
-    found = shuffles.last_batch(query)
+    found = shuffles.last_batch(query, {batch})
     assert found is not None
     table = metrics.batch(str(query.runId), batch)
     ran = {

@@ -98,30 +98,61 @@ def t_storm(problem: PlacementProblem, *, consolidation: float = 2.0) -> Assignm
     return placed_rest(problem, result)
 
 
-def ols(problem: PlacementProblem, *, alpha: float = 0.0) -> Assignment:
+def ols(
+    problem: PlacementProblem, *, alpha: float = 0.0, beta: float = 1.0, delta: float = 0.0
+) -> Assignment:
     """OLS: pairs of tasks by traffic into workers, then pairs of workers by traffic onto nodes, least loaded first.
 
     Aniello, Baldoni and Querzoni, Adaptive online scheduling in Storm, DEBS 2013, as in the authors'
-    OnlineScheduler (github.com/leonardoaniello/storm-adaptive-schedulers). A worker holds at most
-    ceil(E/W) + ceil(α (E - W + 1 - ceil(E/W))) executors, α = 0 unless set, as there. Every node offers as many
-    workers as slots of the smallest node's size fit on it, and takes workers up to its capacity: the authors' β and δ,
-    which spread workers over nodes, assume equal nodes and are left out.
+    OnlineScheduler (github.com/leonardoaniello/storm-adaptive-schedulers), with its formulas and defaults: α is how
+    unevenly tasks may be spread over workers, β how many nodes are used, δ how unevenly workers may be spread over
+    them; by default evenly over all. How many workers there are is the user's choice there; here every node offers
+    as many as slots of the smallest node's size fit on it. Capacities hold before α, β and δ do.
     """
     problem.require_room()
     slot = problem.limits[np.argmin(_sizes(problem.limits, problem))]
     slots = int(np.floor(_ratio(problem.limits, slot).min(axis=1) + 1e-9).sum())
     workers = max(1, min(slots, problem.tasks))
-    fewest = math.ceil(problem.tasks / workers)
-    most = fewest + math.ceil(alpha * (problem.tasks - workers + 1 - fewest))
-    in_worker = paired(problem, np.tile(slot, (workers, 1)), most)
+    in_worker = paired(problem, np.tile(slot, (workers, 1)), _most(problem.tasks, workers, alpha))
     if np.any(in_worker == UNPLACED):
         waiting = np.flatnonzero(in_worker == UNPLACED)
         used = int(in_worker.max(initial=-1)) + 1
         in_worker[waiting] = used + np.arange(len(waiting))
     _, labels = np.unique(in_worker, return_inverse=True)
     between_workers = problem.contracted(labels)
-    on_node = paired(between_workers, problem.limits, between_workers.tasks)
-    return placed_rest(problem, on_node[labels])
+    workers = between_workers.tasks
+    most = min(problem.nodes, workers)
+    fewest = math.ceil(workers / most)
+    nodes = fewest + math.ceil(beta * (most - fewest))
+    on_node = paired(between_workers, problem.limits, _most(workers, nodes, delta))
+    return placed_rest(problem, _on_more_nodes(between_workers, on_node, nodes)[labels])
+
+
+def _most(parts: int, bins: int, uneven: float) -> int:
+    """How many of `parts` one of `bins` may hold: its even share (0) up to all that leave one to each other bin (1)."""
+    even = math.ceil(parts / bins)
+    return even + math.ceil(uneven * (parts - bins + 1 - even))
+
+
+def _on_more_nodes(problem: PlacementProblem, assignment: Assignment, wanted: int) -> Assignment:
+    """`assignment` on at least `wanted` nodes, if they have room: what shares a node and talks least there leaves."""
+    result = assignment.copy()
+    ends = np.repeat(np.arange(problem.tasks), np.diff(problem.adjacency.indptr))
+    peers, rates = problem.adjacency.indices, problem.adjacency.data
+    while True:
+        count = np.bincount(result[result != UNPLACED], minlength=problem.nodes)
+        if np.count_nonzero(count) >= wanted:
+            return result
+        shared = np.flatnonzero((result != UNPLACED) & (count[result] > 1))
+        kept = np.bincount(ends, rates * (result[peers] == result[ends]), problem.tasks)[shared]
+        empty = np.flatnonzero(count == 0)
+        for task in shared[np.argsort(kept, kind="stable")]:
+            fitting = empty[room_for(problem.loads[task], problem.limits[empty])]
+            if len(fitting):
+                result[task] = fitting[0]
+                break
+        else:
+            return result
 
 
 def _task_order(problem: PlacementProblem) -> list[list[int]]:

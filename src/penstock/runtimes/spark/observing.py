@@ -101,8 +101,8 @@ class Observer:
         """Time that executors were there, added up over all of them."""
         self.batches = 0
         self.records_in = 0
-        self._untold = False
-        """Whether Spark cannot tell the traffic between partitions."""
+        self._untold: list[str] = []
+        """Why the last look did not learn the traffic between partitions."""
 
     @property
     def seen_batch(self) -> int:
@@ -324,17 +324,19 @@ class Observer:
         return remote + float(table.shuffle_read_local_bytes.sum()), remote
 
     def _traffic(self, batches: tuple[BatchProgress, ...], tasks: Tasks, warnings: list[str]) -> Traffic:
-        """Who sent how much to whom in the newest batch, where Spark can still tell."""
+        """Who sent how much to whom in the newest batch of which Spark can still tell."""
         shuffles = self.gauges.shuffles
-        if shuffles is None or not batches or not self._state_operators or self._untold:
+        if shuffles is None or not self._state_operators:
             return Traffic.blank(0)
-        known = len(warnings)
-        found = _read(lambda: shuffles.last_batch(self.gauges.query()), None, warnings)
-        self._untold = len(warnings) > known  # it will be so in every cycle: said once
-        if found is None or found[0] != batches[-1].batch_id:
+        known, ended = len(warnings), {b.batch_id: b for b in batches}
+        found = _read(lambda: shuffles.last_batch(self.gauges.query(), ended), None, warnings)
+        told, self._untold = self._untold, warnings[known:]
+        if self._untold == told:  # where plans are out of reach they are so in every cycle: said once
+            del warnings[known:]
+        if found is None:
             return Traffic.blank(0)
         operators = [self._state_operators[number] for number in sorted(self._state_operators)]
-        return traffic_between(self._flow, operators, found[1], tasks, batches[-1].duration_s)
+        return traffic_between(self._flow, operators, found[1], tasks, ended[found[0]].duration_s)
 
 
 def _read(gauge: Callable[[], T], otherwise: T, warnings: list[str]) -> T:

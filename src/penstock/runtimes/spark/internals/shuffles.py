@@ -1,5 +1,6 @@
 """How many bytes each map task of a micro-batch left for each reduce partition."""
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,23 +40,30 @@ class Shuffles:
             scheduler = context(spark).dagScheduler()
             self._outputs = declared_field(scheduler, "mapOutputTracker").get(scheduler)
         self._fields: dict[str, Any] = {}
+        self._held: dict[str, Any] = {}
+        """Run to the plan of its newest batch, when last looked."""
 
-    def last_batch(self, query: StreamingQuery) -> tuple[int, tuple[ShuffleMatrix, ...]] | None:
-        """Return the newest finished micro-batch and its matrices, None while the next is under way.
+    def last_batch(
+        self, query: StreamingQuery, ended: Container[int]
+    ) -> tuple[int, tuple[ShuffleMatrix, ...]] | None:
+        """Return the newest of the *ended* micro-batches whose plan is at hand, and its matrices.
 
-        The plan at hand is always the newest begun: ask right after a batch's progress appeared. Inside
+        The plan that Spark has is that of the newest begun. Where batches follow one another without a break it is
+        never that of an ended one, so it is held until the next call: a shuffle is known as long as its plan. Inside
         ``foreachBatch`` the plans are the user's own, which this cannot see.
         """
         with reaching(CAPABILITY):
             running = execution(query)
             if running.sink().getClass().getSimpleName().startswith("ForeachBatch"):
                 raise SparkInternalsError(CAPABILITY, "the plans inside foreachBatch are out of reach")
-            last, progress = running.lastExecution(), query.lastProgress
-            if last is None or progress is None or int(last.currentBatchId()) != progress["batchId"]:
-                return None
-            batch_id = int(last.currentBatchId())
-            found = [self._matrix(node) for node in plan_nodes(last.executedPlan()) if _is_exchange(node)]
-            return batch_id, tuple(matrix for matrix in found if matrix is not None)
+            run, newest = str(query.runId), running.lastExecution()
+            held, self._held = self._held.get(run), {run: newest}
+            for plan in (newest, held):
+                if plan is not None and int(plan.currentBatchId()) in ended:
+                    nodes = plan_nodes(plan.executedPlan())
+                    found = [self._matrix(node) for node in nodes if _is_exchange(node)]
+                    return int(plan.currentBatchId()), tuple(m for m in found if m is not None)
+            return None
 
     def _matrix(self, exchange: Any) -> ShuffleMatrix | None:
         shuffle_id, partitions = int(exchange.shuffleDependency().shuffleId()), int(exchange.numPartitions())
