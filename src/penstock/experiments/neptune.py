@@ -33,6 +33,8 @@ MOST_LATE = 0.01
 SECONDS = 1_800.0
 """How long a trial is: the last third is one whole wave of the variable rates."""
 AMPLIFIERS, USUAL = (2, 3, 4, 5, 6), 3
+SWEEP_S = 900.0
+"""How much of it the amplifiers are compared over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -129,12 +131,13 @@ def _foreign(size: Size, seconds: float, tell: Tell) -> Trio:
 def _amplifiers(
     fixed: Trio, size: Size, seconds: float, amplifiers: Sequence[int], tell: Tell
 ) -> dict[int, tuple[Course, Course]]:
-    """The trial with fixed rates for every n; the usual one has been run."""
+    """The trial with fixed rates for every n; that with the usual one has been run."""
+    seconds = min(seconds, SWEEP_S)
     scene = patients.uneven(size, seconds=seconds)
     found = {}
     for n in amplifiers:
         if n == USUAL:
-            found[n] = (fixed.ours, fixed.papers)
+            found[n] = (fixed.ours.until(seconds), fixed.papers.until(seconds))
             continue
         tell(f"amplifier n = {n}")
         found[n] = (
