@@ -106,7 +106,8 @@ class Loop:
 
     def rehearse(self, snapshot: Snapshot) -> None:
         """Decide on a snapshot and forget it: what the first decision has to compile and load is there afterwards."""
-        memories, standing = self._memories, self._standing
+        memories: Mapping[str, Any] = self._memories
+        standing = self._standing
         for _ in range(REHEARSALS):
             decision = decide(snapshot, self.policies, memories, standing, self.settings)
             memories, standing = decision.memories, decision.standing

@@ -12,20 +12,10 @@ from typing import Literal
 
 import numpy as np
 
+from penstock import telemetry
 from penstock.dataflow import Dataflow, Operator, OperatorId, Stream
 from penstock.dataflow.model import Kind
 from penstock.policies.shedding import Shedding, SheddingMemory, SheddingOptions
-from penstock.telemetry import (
-    Alternates,
-    Constraints,
-    Nodes,
-    Operators,
-    Sinks,
-    Snapshot,
-    Sources,
-    Streams,
-    Tasks,
-)
 
 SHAPE = ((0, 2), (1, 2), (2, 3), (3, 4), (3, 5), (4, 6), (5, 7))
 """Streams of one application: two sources, a union, then two branches that end in sinks 6 and 7."""
@@ -38,7 +28,7 @@ Case = Literal["busy", "crowded", "rising"]
 CASES: tuple[Case, ...] = ("busy", "crowded", "rising")
 
 
-def a_crowd(tasks: int, case: Case, seed: int = 1) -> Snapshot:
+def a_crowd(tasks: int, case: Case, seed: int = 1) -> telemetry.Snapshot:
     """About so many tasks in one of the cases."""
     random = np.random.default_rng(seed)
     applications = max(tasks // (5 * len(KINDS)), 1)
@@ -65,11 +55,11 @@ def a_crowd(tasks: int, case: Case, seed: int = 1) -> Snapshot:
         stress[: nodes // 10] = 4.0
     per_task = RATE * INTERVAL_S / size[operator]
     sources = np.flatnonzero([o.kind == "source" for o in operators])
-    return Snapshot(
+    return telemetry.Snapshot(
         time_s=0.0,
         interval_s=INTERVAL_S,
         dataflow=flow,
-        nodes=Nodes.blank(
+        nodes=telemetry.Nodes.blank(
             nodes,
             ids=tuple(f"n{i}" for i in range(nodes)),
             hosts=tuple(f"n{i}" for i in range(nodes)),
@@ -79,9 +69,9 @@ def a_crowd(tasks: int, case: Case, seed: int = 1) -> Snapshot:
             ready=True,
             known=True,
         ),
-        operators=Operators.blank(len(operators), parallelism=size),
-        alternates=Alternates.blank(0),
-        tasks=Tasks.blank(
+        operators=telemetry.Operators.blank(len(operators), parallelism=size),
+        alternates=telemetry.Alternates.blank(0),
+        tasks=telemetry.Tasks.blank(
             rows,
             operator=operator,
             index=np.arange(rows) - np.repeat(np.cumsum(size) - size, size),
@@ -92,18 +82,18 @@ def a_crowd(tasks: int, case: Case, seed: int = 1) -> Snapshot:
             cpu=cpu,
             known=True,
         ),
-        streams=Streams.blank(len(streams), records=RATE * INTERVAL_S, keep=1.0, known=True),
-        sources=Sources.blank(
+        streams=telemetry.Streams.blank(len(streams), records=RATE * INTERVAL_S, keep=1.0, known=True),
+        sources=telemetry.Sources.blank(
             len(sources), operator=sources, produced_rps=RATE, read_rps=RATE, keep=1.0, known=True
         ),
-        sinks=Sinks.blank(
+        sinks=telemetry.Sinks.blank(
             len(sinks),
             operator=sinks,
             priority=random.integers(0, 5, len(sinks)),
             min_accuracy=random.uniform(0.1, 0.4, len(sinks)),
             known=True,
         ),
-        constraints=Constraints.blank(0),
+        constraints=telemetry.Constraints.blank(0),
     )
 
 

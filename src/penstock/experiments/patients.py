@@ -7,7 +7,7 @@ sender of its own on a machine that is never short, so a crowded node holds back
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -128,7 +128,7 @@ class Scene:
     """Groups of computations that follow `shape` one after the other, evenly shifted."""
     foreign: float = 0.0
     """Share of CPU and bandwidth that others take on `size.hot` nodes, from `WAKE_S` on."""
-    seconds: float = 4_200.0
+    seconds: float = 1_800.0
 
 
 def uneven(size: Size, **settings: Any) -> Scene:
@@ -185,6 +185,12 @@ class Course:
     def after(self, share: float) -> NDArray[np.bool_]:
         """Cycles in the last part of the run."""
         return np.asarray(self.time_s > (1 - share) * self.time_s[-1])
+
+    def until(self, time_s: float) -> Course:
+        """The course of a shorter run."""
+        early = self.time_s <= time_s
+        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "faults"}
+        return replace(self, **{name: column[early] for name, column in columns.items()})
 
     @property
     def total_moves(self) -> int:

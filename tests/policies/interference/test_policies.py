@@ -124,7 +124,31 @@ def test_what_will_soon_be_quiet_does_not_move() -> None:
     rates = np.full((3, shape.count), 10.0)
     rates[1, shape.inner :] = 1.0
     rates[2, : shape.inner] = 1.0
-    assert soon_quiet(rates, shape, 0.5).tolist() == [False, True, False]
+    assert soon_quiet(rates, shape.inner, 0.5).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("scene", "nodes"),
+    [
+        ({"counts": (25, 25, 25)}, {"n0", "n1", "n2"}),
+        ({"counts": (25, 2, 2), "draining": np.array([False, True, True])}, {"n0"}),
+    ],
+)
+def test_what_moves_cannot_help_needs_more_nodes_or_shedding(scene, nodes) -> None:
+    # 0.2 cores each, 4 cores a node: 25 computations want a quarter more than there is.
+    proposals, _ = ours([*steady(times=6, **scene), a_crowd((4, 4, 4), time_s=35.0)], refusals=3)
+    assert not any(p.actions for p in proposals)
+    said = [{n.reason.facts["node"] for n in p.notices} for p in proposals]
+    first = next(k for k, found in enumerate(said) if found)
+    assert first >= 2, "not before three evaluations"
+    assert all(found == nodes for found in said[first:6])
+    assert not said[6], "nothing to say when the load is gone"
+    notice = proposals[5].notices[0]
+    assert notice.reason.code == "needs-more-nodes-or-shedding"
+    assert notice.reason.facts["resource"] == "cpu"
+    assert notice.reason.facts["use"] == pytest.approx(1.25)
+    assert notice.reason.facts["over"] == pytest.approx(1.25 / 0.666 - 1)
+    assert notice.helps == "88% more cpu (another node), or shedding as much"
 
 
 def test_the_papers_method_moves_one_per_node_and_then_both_rest() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.policies.interference.filling import Learned
+from penstock.policies.interference.options import NeptuneOptions
 from penstock.policies.interference.situation import Situation
 from penstock.policies.proposal import Cost, Expectation, Fact, Move, Notice, Reason
 
@@ -16,6 +19,36 @@ Bools = NDArray[np.bool_]
 THRESHOLD_STEPS = ((0.5, 0.4), (0.15, 1.0), (0.0, 2.0))
 """(coefficient of variation of the scores from which it holds, factor on the threshold): the more uneven, the lower."""
 RESOURCES = ("cpu", "network", "memory")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Remembered:
+    """What was learned of computations, and who rests until when."""
+
+    learned: Learned = field(default_factory=Learned.nothing)
+    cooling_s: Mapping[str, float] = field(default_factory=dict)
+    """Node to the time its cool-down ends."""
+    refused_s: Mapping[str, float] = field(default_factory=dict)
+    """Computation to the time from which it may be proposed again."""
+    asked: Mapping[str, str] = field(default_factory=dict)
+    """Computations that were told to move, and where to."""
+    stuck: Mapping[str, int] = field(default_factory=dict)
+    """Hot nodes from which nothing could move, and for how many evaluations in a row."""
+    threshold: float = 0.0
+    """The least relative gain of a move in the last evaluation."""
+
+    def rests(
+        self, now: Situation, options: NeptuneOptions
+    ) -> tuple[dict[str, float], dict[str, float], dict[str, str]]:
+        """(nodes that cool down, computations left alone, moves that are still under way), as of now.
+
+        Whoever was told to move and is neither there nor on its way is left alone for a while.
+        """
+        now_s = now.snapshot.time_s
+        cooling, refused = lasting(self.cooling_s, now_s), lasting(self.refused_s, now_s)
+        settled = {task: node for task, node in self.asked.items() if node in cooling}
+        lost = failed_moves(now, {task: node for task, node in self.asked.items() if task not in settled})
+        return cooling, refused | dict.fromkeys(lost, now_s + options.refusal_s), settled
 
 
 def threshold_at(scores: Floats, usual: float, *, urgent: bool = False) -> float:

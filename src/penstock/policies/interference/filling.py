@@ -108,13 +108,19 @@ def _lasting(shift: Floats, residual: Floats) -> Floats:
     return np.where(same, np.sign(residual) * np.minimum(np.abs(shift), np.abs(residual)), 0.0)
 
 
-def expected_rps(learned: Learned, shape: RingShape, *, season_s: float) -> Floats:
-    """[computation, window]: the arrival rate expected in each window of its ring."""
+def expected_rps(
+    learned: Learned, shape: RingShape, *, season_s: float, onto: Floats | None = None
+) -> Floats:
+    """[computation, window]: the arrival rate expected in each window of its ring.
+
+    `onto` [window, part] gathers windows into parts; all at once is cheaper than rings first.
+    """
     horizon = _horizon(shape.span_s, learned.step_s)
     options = _options(_steps(season_s, learned.step_s), horizon)
     mean: Floats = forecast(learned.state, horizon, options).mean
     steps = np.arange(horizon + 1, dtype=np.float64) * learned.step_s
-    rates: Floats = np.matmul(mean, resampling(steps, shape.edges_s))
+    weights = resampling(steps, shape.edges_s)
+    rates: Floats = np.matmul(mean, weights if onto is None else weights @ onto)
     return np.clip(rates + learned.shift[:, None], 0.0, None)
 
 

@@ -9,15 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from penstock.policies.interference.decisions import (
-    failed_moves,
-    lasting,
-    move_of,
-    needs_more,
-    threshold_at,
-)
+from penstock.policies.interference.decisions import Remembered, move_of, needs_more, threshold_at
 from penstock.policies.interference.demand import CPU, NETWORK
-from penstock.policies.interference.filling import Learned
 from penstock.policies.interference.options import NeptuneOptions
 from penstock.policies.interference.rings import Floats, smoothed, summed
 from penstock.policies.interference.scores import scores_on_nodes
@@ -34,17 +27,11 @@ _NO_MEMORY = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NeptuneMemory:
-    """What was learned of computations, who asks to move, and who rests until when."""
+class NeptuneMemory(Remembered):
+    """Besides, who asks to move."""
 
-    learned: Learned = field(default_factory=Learned.nothing)
-    cooling_s: Mapping[str, float] = field(default_factory=dict)
-    refused_s: Mapping[str, float] = field(default_factory=dict)
-    asked: Mapping[str, str] = field(default_factory=dict)
     asking: Mapping[str, int] = field(default_factory=dict)
     """Node to the evaluations in a row in which a computation there stood out."""
-    stuck: Mapping[str, int] = field(default_factory=dict)
-    threshold: float = 0.0
 
 
 class Neptune:
@@ -67,10 +54,7 @@ class Neptune:
         weights = options.rings.weights / (options.cpu_share * options.network_share) ** options.amplifier
         total = summed(rings, now.node, len(nodes))
         factors = normalisation(now, options)
-        cooling, refused = lasting(memory.cooling_s, now_s), lasting(memory.refused_s, now_s)
-        settled = {t: n for t, n in memory.asked.items() if n in cooling}
-        lost = failed_moves(now, {t: n for t, n in memory.asked.items() if t not in settled})
-        refused |= dict.fromkeys(lost, now_s + options.refusal_s)
+        cooling, refused, settled = memory.rests(now, options)
         home = _scores_at_home(now, rings, total, factors, weights, options.amplifier)
         asking, stuck = {}, dict(memory.stuck)
         actions: list[Move] = []

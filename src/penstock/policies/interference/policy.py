@@ -8,40 +8,28 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock.policies.interference.decisions import (
-    failed_moves,
-    lasting,
+    Remembered,
     move_of,
     needs_more,
     streaks,
     threshold_at,
 )
-from penstock.policies.interference.filling import Learned, compile_forecasts
+from penstock.policies.interference.filling import compile_forecasts
 from penstock.policies.interference.options import InterferenceOptions
-from penstock.policies.interference.rings import Floats, RingShape
+from penstock.policies.interference.rings import Floats
 from penstock.policies.interference.scores import heats
-from penstock.policies.interference.selection import Moves, choose, compile_choice, gathered
+from penstock.policies.interference.selection import Moves, Parts, Picture, choose, compile_choice, gathered
 from penstock.policies.interference.situation import Bools, Situation
 from penstock.policies.proposal import Move, Proposal
 from penstock.telemetry import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class InterferenceMemory:
-    """What was learned of computations, and who rests until when."""
+class InterferenceMemory(Remembered):
+    """Besides, which nodes stand out."""
 
-    learned: Learned = field(default_factory=Learned.nothing)
-    cooling_s: Mapping[str, float] = field(default_factory=dict)
-    """Node to the time its cool-down ends."""
-    refused_s: Mapping[str, float] = field(default_factory=dict)
-    """Computation to the time from which it may be proposed again."""
-    asked: Mapping[str, str] = field(default_factory=dict)
-    """Computations that were told to move, and where to."""
     hot: Mapping[str, int] = field(default_factory=dict)
     """Nodes that stood out, and for how many evaluations in a row."""
-    stuck: Mapping[str, int] = field(default_factory=dict)
-    """Hot nodes from which nothing could move, and for how many evaluations in a row."""
-    threshold: float = 0.0
-    """The least relative gain of a move in the last evaluation."""
 
 
 class Interference:
@@ -60,19 +48,15 @@ class Interference:
     ) -> tuple[Proposal, InterferenceMemory]:
         """A set of moves that pays, and a notice for each node that moves alone cannot help."""
         now_s, ids = snapshot.time_s, snapshot.nodes.ids
-        now = Situation.of(snapshot, memory.learned, options, fair_share=options.fair_share)
+        parts = gathered(options.rings)
+        now = Situation.of(snapshot, memory.learned, options, fair_share=options.fair_share, onto=parts.mean)
         shares = (options.cpu_share, options.network_share, options.memory_share)
-        mean, weights = gathered(options.rings)
-        loads = now.loads() @ mean
+        loads = now.loads()
         plain = now.rooms(shares)
         usual = usual_use(loads, plain, now.open_to, options.least_mean)
         rooms, full = plain / usual, 1.0 / (usual * np.array(shares))
-        heat = heats(loads, rooms, full, weights, options.amplifier)
-        cooling = lasting(memory.cooling_s, now_s)
-        refused = lasting(memory.refused_s, now_s)
-        settled = {t: n for t, n in memory.asked.items() if n in cooling}
-        lost = failed_moves(now, {t: n for t, n in memory.asked.items() if t not in settled})
-        refused |= dict.fromkeys(lost, now_s + options.refusal_s)
+        heat = heats(loads, rooms, full, parts.weights, options.amplifier)
+        cooling, refused, settled = memory.rests(now, options)
         use = loads.max(axis=2) * plain * np.array(shares)
         over = use.max(axis=1) > 1.0
         threshold = threshold_at(heat[now.open_to], options.threshold, urgent=bool(over.any()))
@@ -82,7 +66,7 @@ class Interference:
         calm = np.array([id_ not in cooling for id_ in ids], bool)
         moves = None
         if ready.any() and len(now.tasks):
-            moves = _choose(now, options, loads, rooms, full, weights, mean, calm, refused, threshold)
+            moves = _choose(now, options, parts, loads, rooms, full, calm, refused, threshold)
         actions = () if moves is None else _actions(now, moves, options, threshold)
         barren = np.zeros(len(ids), bool) if moves is None else moves.barren
         moved_from = {a.source for a in actions}
@@ -121,56 +105,52 @@ def usual_use(loads: Floats, rooms: Floats, open_to: Bools, least: float) -> Flo
 def _hot(use: Floats, over: Bools, open_to: Bools, options: InterferenceOptions) -> Bools:
     """Nodes that use a resource by `band` more than all do on average, if it is used to speak of.
 
-    Those that are to carry more than they can stand out as soon as others carry less.
+    And those that are to carry more than they can, even if all are: then somebody must say so.
     """
     usual = use[open_to].mean(axis=0) if open_to.any() else np.zeros(use.shape[1])
-    much = np.maximum(usual, options.least_use)
-    stands_out = use > np.where(over, 1.0, 1.0 + options.band)[:, None] * much
-    return np.asarray(stands_out.any(axis=1))
+    stands_out = use > (1.0 + options.band) * np.maximum(usual, options.least_use)
+    return np.asarray(stands_out.any(axis=1) | over)
 
 
 def _choose(
     now: Situation,
     options: InterferenceOptions,
+    parts: Parts,
     loads: Floats,
     rooms: Floats,
     full: Floats,
-    weights: Floats,
-    mean: Floats,
     calm: Bools,
     refused: Mapping[str, float],
     threshold: float,
 ) -> Moves:
     tasks = now.snapshot.tasks
-    movable = ~tasks.moving[now.tasks] & ~soon_quiet(now.rates, options.rings, options.quiet_share)
+    movable = ~tasks.moving[now.tasks] & ~soon_quiet(now.rates, parts.inner, options.quiet_share)
     if refused:
         movable &= np.array([now.task_id(row) not in refused for row in range(len(now.tasks))], bool)
-    return choose(
-        rates=now.rates @ mean,
+    picture = Picture(
+        rates=now.rates,
         needs=now.needs,
         state_bytes=now.state_bytes,
         pause_s=_pause_s(now, options),
-        node=now.node,
         operator=tasks.operator[now.tasks],
-        movable=movable,
         loads=loads,
         rooms=rooms,
         full=full,
-        weights=weights,
-        # One that stands out starts it; then each node may give what fits better elsewhere, and so make room.
-        sources=calm,
-        targets=now.open_to & calm,
+        weights=parts.weights,
         amplifier=options.amplifier,
         threshold=threshold,
-        most=options.most_moves,
-        first_s=float(options.rings.edges_s[np.flatnonzero(mean[:, 0])[-1] + 1]),
+        first_s=parts.first_s,
+    )
+    # One that stands out starts it; then each node may give what fits better elsewhere, and so make room.
+    return choose(
+        picture, now.node, movable, sources=calm, targets=now.open_to & calm, most=options.most_moves
     )
 
 
-def soon_quiet(rates: Floats, shape: RingShape, share: float) -> Bools:
-    """Computations whose outer rings hold less than a share of the load of the innermost."""
-    near = rates[:, : shape.inner].mean(axis=1)
-    far = rates[:, shape.inner :].mean(axis=1) if shape.count > shape.inner else near
+def soon_quiet(rates: Floats, inner: int, share: float) -> Bools:
+    """Computations whose outer rings hold less than a share of the load of the innermost, the first windows."""
+    near = rates[:, :inner].mean(axis=1)
+    far = rates[:, inner:].mean(axis=1) if rates.shape[1] > inner else near
     return np.asarray(far < share * near)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -41,148 +42,157 @@ class Moves:
     """[node]: sources from which no move gained enough."""
 
 
-def gathered(shape: RingShape) -> tuple[Floats, Floats]:
-    """([window, part], [part]): averages over neighbouring windows, and the weights of what they make."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """Rings gathered into few windows."""
+
+    mean: Floats
+    """[window, part]: averages over neighbouring windows."""
+    weights: Floats
+    """[part]"""
+    inner: int
+    """Parts of the innermost ring."""
+    first_s: float
+    """How long the first part is."""
+
+
+@cache
+def gathered(shape: RingShape) -> Parts:
+    """Each ring in `PARTS` parts, or as many as it has windows."""
     edges, first = [0], 0
     for count in shape.windows:
         edges += [first + round(count * (k + 1) / PARTS) for k in range(PARTS)]
         first += count
-    bounds = np.unique(np.array(edges))
+    bounds = np.unique(np.array(edges)).tolist()
     mean = np.zeros((shape.count, len(bounds) - 1))
     weights = np.zeros(len(bounds) - 1)
-    for k, (a, b) in enumerate(pairwise(bounds.tolist())):
+    for k, (a, b) in enumerate(pairwise(bounds)):
         mean[a:b, k] = 1.0 / (b - a)
         weights[k] = shape.weights[a:b].sum()
-    return mean, weights
+    return Parts(mean, weights, bounds.index(shape.inner), float(shape.edges_s[bounds[1]]))
+
+
+class Picture(NamedTuple):
+    """What moves are chosen on. Windows are parts (see `gathered`), the first of `first_s` seconds."""
+
+    rates: Floats
+    """[computation, window]"""
+    needs: Floats
+    """[computation, resource]; memory is the last resource, whose needs are `state_bytes` whatever the rate."""
+    state_bytes: Floats
+    pause_s: Floats
+    operator: Ints
+    loads: Floats
+    """[node, resource, window]"""
+    rooms: Floats
+    """[node, resource]"""
+    full: Floats
+    """[resource]"""
+    weights: Floats
+    """[window]"""
+    amplifier: int
+    threshold: float
+    first_s: float
+
+
+def choose(
+    picture: Picture,
+    node: Ints,
+    movable: NDArray[np.bool_],
+    *,
+    sources: NDArray[np.bool_],
+    targets: NDArray[np.bool_],
+    most: int,
+) -> Moves:
+    """Moves as long as each lowers the interference of its computation by more than the threshold, pause included."""
+    rows = np.flatnonzero(movable & (node >= 0))
+    rows = rows[sources[node[rows]]]
+    order = rows[np.argsort(node[rows], kind="stable")]
+    starts = np.searchsorted(node[order], np.arange(len(picture.loads) + 1))
+    chosen, to, before, after, count, barren = _choose(picture, order, starts, sources, targets, most)
+    return Moves(chosen[:count], to[:count], before[:count], after[:count], barren)
 
 
 @cache
 def compile_choice() -> None:
     """Have `choose` compiled: the cycle that first needs it has a hot node and no time to lose."""
-    one, all_ = np.ones(1), np.ones(1, np.bool_)
-    choose(
-        rates=np.ones((1, 1)),
-        needs=np.ones((1, 3)),
-        state_bytes=one,
-        pause_s=one,
-        node=np.zeros(1, np.int64),
+    ones, yes = np.ones((1, 3, 1)), np.ones(1, np.bool_)
+    picture = Picture(
+        rates=ones[0, :1].copy(),
+        needs=ones[:, :, 0].copy(),
+        state_bytes=np.ones(1),
+        pause_s=np.ones(1),
         operator=np.zeros(1, np.int64),
-        movable=all_,
-        loads=np.ones((1, 3, 1)),
-        rooms=np.ones((1, 3)),
+        loads=ones,
+        rooms=ones[:, :, 0].copy(),
         full=np.ones(3),
-        weights=one,
-        sources=all_,
-        targets=all_,
+        weights=np.ones(1),
         amplifier=1,
         threshold=0.0,
-        most=1,
         first_s=1.0,
     )
-
-
-def choose(
-    *,
-    rates: Floats,
-    needs: Floats,
-    state_bytes: Floats,
-    pause_s: Floats,
-    node: Ints,
-    operator: Ints,
-    movable: NDArray[np.bool_],
-    loads: Floats,
-    rooms: Floats,
-    full: Floats,
-    weights: Floats,
-    sources: NDArray[np.bool_],
-    targets: NDArray[np.bool_],
-    amplifier: int,
-    threshold: float,
-    most: int,
-    first_s: float,
-) -> Moves:
-    """Moves as long as each lowers the interference of its computation by more than `threshold`, pause included.
-
-    Windows here are parts (see `gathered`), the first of `first_s` seconds; memory is the last resource, whose needs
-    are `state_bytes` whatever the rate.
-    """
-    rows = np.flatnonzero(movable & (node >= 0))
-    rows = rows[sources[node[rows]]]
-    order = rows[np.argsort(node[rows], kind="stable")]
-    starts = np.searchsorted(node[order], np.arange(len(loads) + 1))
-    chosen, to, before, after, count, barren = _choose(
-        rates, needs, state_bytes, pause_s, operator, order, starts, loads.copy(), rooms, full, weights,
-        sources.copy(), targets, amplifier, threshold, most, first_s,
-    )  # fmt: skip
-    return Moves(chosen[:count], to[:count], before[:count], after[:count], barren)
+    choose(picture, np.zeros(1, np.int64), yes, sources=yes, targets=yes, most=1)
 
 
 @njit(cache=True, nogil=True)
-def _placed(
-    t: int,
-    rates: Floats,
-    needs: Floats,
-    state: Floats,
-    load: Floats,
-    room: Floats,
-    full: Floats,
-    weights: Floats,
-    n: int,
-) -> float:
+def _placed(t: int, p: Picture, load: Floats, room: Floats) -> float:
     """The score of a computation on a node that carries `load` besides it, its memory included."""
-    total = score(rates[t], needs[t], load, room, full, weights, n)
-    if state[t] > 0.0:
+    n, state = p.amplifier, p.state_bytes[t]
+    total = score(p.rates[t], p.needs[t], load, room, p.full, p.weights, n)
+    if state > 0.0:
         m = len(load) - 1
-        for p in range(len(weights)):
-            before = load[m, p] * room[m]
-            after = before + state[t] * room[m]
-            total += (cost_of(after, full[m], n) - cost_of(before, full[m], n)) * weights[p]
+        for w in range(len(p.weights)):
+            before = load[m, w] * room[m]
+            after = before + state * room[m]
+            total += (cost_of(after, p.full[m], n) - cost_of(before, p.full[m], n)) * p.weights[w]
     return total
 
 
 @njit(cache=True, nogil=True)
-def _shift(t: int, sign: float, rates: Floats, needs: Floats, state: Floats, load: Floats) -> None:
+def _late(t: int, p: Picture, load: Floats, room: Floats) -> float:
+    """What the pause of a move costs: records held back are played at once, load on top in the first window."""
+    total = 0.0
+    for r in range(len(load) - 1):
+        use = load[r, 0] * room[r]
+        late = p.rates[t, 0] * p.needs[t, r] * room[r] * p.pause_s[t] / p.first_s
+        more = cost_of(use + late, p.full[r], p.amplifier) - cost_of(use, p.full[r], p.amplifier)
+        total += more * p.weights[0]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _shift(t: int, sign: float, p: Picture, load: Floats) -> None:
     for r in range(len(load)):
-        for p in range(load.shape[1]):
-            load[r, p] = max(0.0, load[r, p] + sign * rates[t, p] * needs[t, r])
-    for p in range(load.shape[1]):
-        load[len(load) - 1, p] = max(0.0, load[len(load) - 1, p] + sign * state[t])
+        for w in range(load.shape[1]):
+            load[r, w] = max(0.0, load[r, w] + sign * p.rates[t, w] * p.needs[t, r])
+    for w in range(load.shape[1]):
+        load[len(load) - 1, w] = max(0.0, load[len(load) - 1, w] + sign * p.state_bytes[t])
 
 
 @njit(cache=True, nogil=True)
 def _choose(
-    rates: Floats,
-    needs: Floats,
-    state: Floats,
-    pause_s: Floats,
-    operator: Ints,
+    p: Picture,
     order: Ints,
     starts: Ints,
-    loads: Floats,
-    rooms: Floats,
-    full: Floats,
-    weights: Floats,
-    sources: NDArray[np.bool_],
+    allowed: NDArray[np.bool_],
     targets: NDArray[np.bool_],
-    n: int,
-    threshold: float,
     most: int,
-    first_s: float,
 ) -> tuple[Ints, Ints, Floats, Floats, int, NDArray[np.bool_]]:
+    loads, rooms, operator, sources = p.loads.copy(), p.rooms, p.operator, allowed.copy()
     rows, to = np.empty(most, np.int64), np.empty(most, np.int64)
     gains_before, gains_after = np.empty(most), np.empty(most)
-    heat = heats(loads, rooms, full, weights, n)
+    heat = heats(loads, rooms, p.full, p.weights, p.amplifier)
     barren = np.zeros(len(loads), np.bool_)
-    gone = np.zeros(len(rates), np.bool_)
+    gone = np.zeros(len(p.rates), np.bool_)
     memory = loads.shape[1] - 1
     kinds = operator.max() + 1 if len(operator) else 0
     there, given = np.zeros((len(loads), kinds)), np.zeros((len(loads), kinds))
     for k in range(len(loads)):
         for t in order[starts[k] : starts[k + 1]]:
-            there[k, operator[t]] += 1.0 if rates[t].max() > 0.0 else 0.0
+            there[k, operator[t]] += 1.0 if p.rates[t].max() > 0.0 else 0.0
     best, to_node = np.empty(kinds, np.int64), np.empty(kinds, np.int64)
     gains, owns, others = np.empty(kinds), np.empty(kinds), np.empty(kinds)
-    count, counted, passes, allowed = 0, 0, 0, sources.copy()
+    count, counted, passes = 0, 0, 0
     while count < most:
         hottest = -1
         for k in range(len(loads)):
@@ -202,9 +212,9 @@ def _choose(
         own = np.empty(len(here))
         for i in range(len(here)):
             t = here[i]
-            _shift(t, -1.0, rates, needs, state, loads[hottest])
-            own[i] = _placed(t, rates, needs, state, loads[hottest], rooms[hottest], full, weights, n)
-            _shift(t, 1.0, rates, needs, state, loads[hottest])
+            _shift(t, -1.0, p, loads[hottest])
+            own[i] = _placed(t, p, loads[hottest], rooms[hottest])
+            _shift(t, 1.0, p, loads[hottest])
         best[:], gains[:], to_node[:] = -1, 0.0, -1
         least = NEGLIGIBLE * own.max() if len(own) else 0.0
         for i in range(len(here)):
@@ -214,17 +224,13 @@ def _choose(
             for k in coolest:
                 if not targets[k] or k == hottest:
                     continue
-                if state[t] > 0.0 and (loads[k, memory, 0] + state[t]) * rooms[k, memory] > 1.0:
+                state = p.state_bytes[t]
+                if state > 0.0 and (loads[k, memory, 0] + state) * rooms[k, memory] > 1.0:
                     continue  # its state does not fit there
-                other = _placed(t, rates, needs, state, loads[k], rooms[k], full, weights, n)
-                # What is held back during the pause is played at once: load on top, in the first window.
-                for r in range(memory):
-                    use = loads[k, r, 0] * rooms[k, r]
-                    late = rates[t, 0] * needs[t, r] * rooms[k, r] * pause_s[t] / first_s
-                    other += (cost_of(use + late, full[r], n) - cost_of(use, full[r], n)) * weights[0]
+                other = _placed(t, p, loads[k], rooms[k]) + _late(t, p, loads[k], rooms[k])
                 gain = own[i] - other
                 kind = operator[t]
-                if gain > threshold * own[i] and gain > gains[kind]:
+                if gain > p.threshold * own[i] and gain > gains[kind]:
                     gains[kind], best[kind], to_node[kind] = gain, t, k
                     owns[kind], others[kind] = own[i], other
         which = -1
@@ -242,13 +248,13 @@ def _choose(
             continue
         barren[hottest] = False
         t, k = best[which], to_node[which]
-        _shift(t, -1.0, rates, needs, state, loads[hottest])
-        _shift(t, 1.0, rates, needs, state, loads[k])
+        _shift(t, -1.0, p, loads[hottest])
+        _shift(t, 1.0, p, loads[k])
         gone[t] = True
         given[hottest, which] += 1.0
         rows[count], to[count] = t, k
         gains_before[count], gains_after[count] = owns[which], others[which]
         count += 1
         for k in (hottest, to_node[which]):
-            heat[k] = heats(loads[k : k + 1], rooms[k : k + 1], full, weights, n)[0]
+            heat[k] = heats(loads[k : k + 1], rooms[k : k + 1], p.full, p.weights, p.amplifier)[0]
     return rows, to, gains_before, gains_after, count, barren

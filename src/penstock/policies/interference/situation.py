@@ -29,7 +29,7 @@ class Situation:
     """Rows in the snapshot's tasks."""
     node: Ints
     rates: Floats
-    """[computation, window]: records per second."""
+    """[computation, window]: records per second. Windows are those of the rings, or parts of them."""
     needs: Floats
     """[computation, resource]: cores and bytes per second for a record a second; memory (bytes) at rate 1."""
     state_bytes: Floats
@@ -40,9 +40,15 @@ class Situation:
 
     @classmethod
     def of(
-        cls, snapshot: Snapshot, learned: Learned, options: NeptuneOptions, *, fair_share: float
+        cls,
+        snapshot: Snapshot,
+        learned: Learned,
+        options: NeptuneOptions,
+        *,
+        fair_share: float,
+        onto: Floats | None = None,
     ) -> Situation:
-        """The view of a snapshot, with what was known before."""
+        """The view of a snapshot, with what was known before; `onto` gathers windows (see `expected_rps`)."""
         tasks, nodes = snapshot.tasks, snapshot.nodes
         capacity = Capacity.of(snapshot, fair_share=fair_share)
         stateful = np.array([o.is_stateful for o in snapshot.dataflow.operators], np.bool_)
@@ -71,7 +77,7 @@ class Situation:
             learned=learned,
             tasks=rows,
             node=tasks.node[rows],
-            rates=expected_rps(learned, options.rings, season_s=options.season_s),
+            rates=expected_rps(learned, options.rings, season_s=options.season_s, onto=onto),
             needs=needs,
             state_bytes=np.where(np.isfinite(tasks.state_bytes[rows]), tasks.state_bytes[rows], 0.0),
             fixed=_fixed(snapshot, rows),
