@@ -52,10 +52,22 @@ class Tally:
     all records of a call count as its average, so the variance is that between calls.
     """
 
-    __slots__ = ("busy_s", "bytes_in", "bytes_out", "calls", "m2", "mean_s", "rows_in", "rows_out")
+    __slots__ = (
+        "agreed",
+        "busy_s",
+        "bytes_in",
+        "bytes_out",
+        "calls",
+        "compared",
+        "m2",
+        "mean_s",
+        "rows_in",
+        "rows_out",
+    )
 
     def __init__(self) -> None:
         self.rows_in = self.rows_out = self.bytes_in = self.bytes_out = self.calls = 0
+        self.agreed = self.compared = 0
         self.busy_s = self.mean_s = self.m2 = 0.0
 
     def add(
@@ -89,6 +101,9 @@ class OperatorRecord:
     busy_s: float
     mean_s: float
     m2: float
+    agreed: int = 0
+    """Of the rows `compared` with those of the best alternate, how many were the same."""
+    compared: int = 0
 
     @property
     def service_s(self) -> Moments:
@@ -203,6 +218,8 @@ class TaskMeasures:
                     busy_s=t.busy_s,
                     mean_s=t.mean_s,
                     m2=t.m2,
+                    agreed=t.agreed,
+                    compared=t.compared,
                 )
                 for (operator, alternate), t in self.operators.items()
             ),
