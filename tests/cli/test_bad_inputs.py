@@ -94,6 +94,7 @@ def test_bad_rate_traces(flow: str, tmp_path: Path, text: str, fragment: str) ->
         (["simulate", "primetestre"], "did you mean 'primetester'?"),
         (["run", "primetester", "--master", "local[1]", "--cluster", "2"], "exclude each other"),
         (["run", "primetester", "--policy", "elastic"], "did you mean 'elasticity'?"),
+        (["run", "primetester", "--machine", "c7g.larg"], "did you mean 'c7g.large'?"),
         (["explain", "--journal", "nowhere.sqlite"], "there is no journal"),
         (["place"], "either a PROBLEM file or --benchmark"),
         (["place", "nowhere.json"], "cannot read 'nowhere.json'"),

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli.machine_classes import executor_class
+from penstock.cli.output import InputError
 from tests.cli.running import penstock
 
 TOPICS = """
@@ -117,3 +119,11 @@ def test_bad_class_files(flow: str, tmp_path: Path, text: str, says: str) -> Non
     ran = penstock("plan", flow, "--rate", "5", "--classes", str(path))
     assert ran.code == 2
     assert "".join(says.split()) in "".join(ran.err.split())
+
+
+def test_an_executor_costs_its_share_of_a_machine(classes: str) -> None:
+    executor = executor_class("big", classes, cores=2, available=3)
+    assert executor.price_per_hour == pytest.approx(0.40 * 2 / 8)
+    assert (executor.minimum_s, executor.available) == (60, 3)
+    with pytest.raises(InputError, match="did you mean 'small'"):
+        executor_class("smal", classes, cores=1, available=None)

@@ -170,6 +170,33 @@ class TestPrograms:
         record = run(program, a_batch(2), {"alternate:step": "negative"})[1]
         assert [o.alternate for o in record.operators if o.operator == "step"] == ["negative"]
 
+    @pytest.mark.parametrize(
+        ("share", "rows", "agreement"),
+        [(1.0, (1000, 1000), 0.5), (0.2, (120, 280), 0.5), (0.0, (0, 0), None)],
+    )
+    def test_a_sample_through_the_best_alternate_tells_what_another_is_worth(self, share, rows, agreement):
+        def rounded(batch):
+            return batch.set_column(0, "n", pc.multiply(pc.divide(batch.column("n"), 2), 2))
+
+        program = a_program(drop_time, rounded, alternates=("exact", "rounded"))
+        controls = {"alternate:step": "rounded", "audit": share}
+        out, record = run(program, a_batch(1000), controls)
+        assert out["out"] == [n // 2 * 2 for n in range(1000)], "results are those of the active alternate"
+        step = {o.operator: o for o in record.operators}["step"]
+        assert (step.alternate, step.rows_in) == ("rounded", 1000)
+        assert rows[0] <= step.compared <= rows[1]
+        if agreement is not None:
+            assert step.agreed / step.compared == pytest.approx(agreement, abs=0.1)
+
+    def test_an_audit_that_fails_fails_nothing(self):
+        def broken(batch):
+            raise KeyError("price")
+
+        program = a_program(broken, drop_time, alternates=("broken", "plain"))
+        out, record = run(program, a_batch(10), {"alternate:step": "plain", "audit": 1.0})
+        assert out["out"] == list(range(10))
+        assert {o.operator: o.compared for o in record.operators}["step"] == 0
+
     def test_streams_shed_before_their_reader_and_others_do_not(self):
         program = a_program(drop_time)
         out, record = run(program, a_batch(1000), {"keep:source->step": 0.4})

@@ -8,7 +8,6 @@ from penstock.control.plan import NotReadyError
 from penstock.dataflow import OperatorId
 from penstock.policies.proposal import Acquire, Action, Move, Pace, Release, Scale, Shed, Switch
 from penstock.runtimes.simulated import Cluster, SimulatedClock, SimulatedRuntime, SimulationOptions
-from penstock.runtimes.simulated.cluster import bill
 from penstock.telemetry import MachineClass
 from tests.simulated.scenes import WHY, act, pipeline
 
@@ -216,13 +215,6 @@ def test_the_clock_advances_the_simulation(runtime: SimulatedRuntime) -> None:
     assert clock.now() == runtime.now_s == 2.5
     clock.sleep_until(1.0)
     assert clock.now() == 2.5
-
-
-def test_billing_by_started_units() -> None:
-    hourly = MachineClass(name="m", price_per_hour=0.24)
-    by_minute = MachineClass(name="m", price_per_hour=6.0, billing_s=60.0, minimum_s=600.0)
-    assert [bill(hourly, s) for s in (0.0, 1.0, 3600.0, 3601.0)] == pytest.approx([0.24, 0.24, 0.24, 0.48])
-    assert [bill(by_minute, s) for s in (1.0, 599.0, 601.0)] == pytest.approx([1.0, 1.0, 1.1])
 
 
 def test_money_is_counted_also_for_nodes_that_are_gone(runtime: SimulatedRuntime) -> None:

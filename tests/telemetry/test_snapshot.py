@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.telemetry import Constraints, Moments, Nodes, Snapshot, Tasks
+from penstock.telemetry import Constraints, MachineClass, Moments, Nodes, Snapshot, Tasks
 from penstock.testing import a_dataflow, a_snapshot
 
 FLOW = a_dataflow("in", "a", "b", "out")
@@ -132,3 +132,25 @@ def test_a_percentile_at_a_sink() -> None:
     snapshot = a_snapshot(FLOW, latency_s=0.25)
     assert snapshot.sinks.quantile_s(0, 0.95) == pytest.approx(0.25, rel=0.01)
     assert a_snapshot(FLOW, latency_s=None).sinks.quantile_s(0, 0.95) is None
+
+
+HOURLY = MachineClass(name="h", price_per_hour=0.24)
+BY_MINUTE = MachineClass(name="m", price_per_hour=6.0, billing_s=60.0, minimum_s=600.0)
+BY_SECOND = MachineClass(name="s", price_per_hour=3.6, billing_s=1.0, minimum_s=60.0)
+
+
+@pytest.mark.parametrize(
+    ("machine", "seconds", "owed"),
+    [
+        (HOURLY, 0.0, 0.24),
+        (HOURLY, 3600.0, 0.24),
+        (HOURLY, 3601.0, 0.48),
+        (BY_MINUTE, 1.0, 1.0),
+        (BY_MINUTE, 599.0, 1.0),
+        (BY_MINUTE, 601.0, 1.1),
+        (BY_SECOND, 10.0, 0.06),
+        (BY_SECOND, 90.5, 0.091),
+    ],
+)
+def test_started_units_are_billed_in_full(machine: MachineClass, seconds: float, owed: float) -> None:
+    assert machine.bill(seconds) == pytest.approx(owed)

@@ -43,6 +43,9 @@ Settings = Annotated[
 ]
 Interval = Annotated[float, typer.Option(help="Seconds between two decisions.", min=0.1)]
 Seed = Annotated[int, typer.Option(help="Seed of every random draw.", min=0)]
+Classes = Annotated[
+    str, typer.Option(metavar="FILE|SET", help="Machine classes: a YAML file, or current, m1 or spot.")
+]
 Plot = Annotated[Path | None, typer.Option("--plot", metavar="DIR", help="Write plots into this folder.")]
 
 
@@ -135,6 +138,20 @@ def run(
         Path | None, typer.Option(help="Journal file; default: .penstock/runs.sqlite.")
     ] = None,
     report: Annotated[Path | None, typer.Option(help="HTML report; default: beside the journal.")] = None,
+    machine: Annotated[
+        str | None,
+        typer.Option(metavar="CLASS", help="Machine class that executors run on: the run gets a bill."),
+    ] = None,
+    classes: Classes = "current",
+    audit: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            help="Share of records that also go through the best alternate while another runs: measures values.",
+            min=0,
+            max=1,
+        ),
+    ] = 0.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Decide and explain, do nothing.")] = False,
     conf: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark's; may be repeated.")
@@ -159,6 +176,9 @@ def run(
         checkpoint=checkpoint,
         journal=journal,
         report=report,
+        machine=machine,
+        classes=classes,
+        audit=audit,
         dry_run=dry_run,
         conf=spark_settings(conf or ()),
     )
@@ -219,9 +239,7 @@ def plan(
             help="Records/s of every source, or of one (repeat); default: the peak of declared loads.",
         ),
     ] = None,
-    classes: Annotated[
-        str, typer.Option(metavar="FILE|SET", help="Machine classes: a YAML file, or current, m1 or spot.")
-    ] = "current",
+    classes: Classes = "current",
     policy: Annotated[
         str, typer.Option("--policy", "-p", help="best, ce, sh, ga or br; 'all' compares.")
     ] = "best",

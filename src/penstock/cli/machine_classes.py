@@ -8,6 +8,7 @@ classes:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -78,6 +79,17 @@ class ClassesPart(_Part):
     """The whole file."""
 
     classes: Annotated[list[ClassPart], Field(min_length=1)]
+
+
+def executor_class(name: str, classes: str, *, cores: int, available: int | None) -> MachineClass:
+    """An executor of so many cores on a machine of the named class: it costs its share of the machine's cores."""
+    known = {c.name: c for c in machine_classes(classes)}
+    if name not in known:
+        raise InputError(f"--machine {name}: no such class in '{classes}'{did_you_mean(name, known)}")
+    machine = known[name]
+    price = machine.price_per_hour * cores / machine.cores
+    # Costs are measured on the very cores that run: these are the reference.
+    return replace(machine, cores=cores, speed=1.0, price_per_hour=price, available=available)
 
 
 def machine_classes(reference: str) -> tuple[MachineClass, ...]:

@@ -58,7 +58,14 @@ def reproduce_paper(paper: str, plot: Path | None, *, as_json: bool) -> int:
     if plot is not None and plot.exists() and not plot.is_dir():
         raise InputError(f"--plot {plot}: is a file, not a folder")
     with complaints.status("…") as status:
-        found = PAPERS[paper]()(plot=plot, tell=lambda what: status.update(f"{what} …"))
+
+        def tell(what: str) -> None:
+            if complaints.is_terminal:
+                status.update(f"{what} …")
+            else:
+                complaints.print(f"{what} …", markup=False)
+
+        found = PAPERS[paper]()(plot=plot, tell=tell)
     if as_json:
         print_json(found.document())
     else:

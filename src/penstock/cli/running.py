@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from penstock.cli.choices import choose_policies, find_flow
 from penstock.cli.durations import parse_duration, shown_duration
 from penstock.cli.journals import DEFAULT_JOURNAL, open_journal
 from penstock.cli.live import LiveView
+from penstock.cli.machine_classes import executor_class
 from penstock.cli.output import GOAL_MISSED, InputError, complaints, print_json, print_table, results
 from penstock.cli.report import Section, html_report
 from penstock.cli.totals import Totals
@@ -28,9 +29,10 @@ from penstock.control import Settings as LoopSettings
 from penstock.dataflow import Dataflow, together
 from penstock.runtimes.spark.autopilot import Autopilot
 from penstock.runtimes.spark.cluster import LoopbackCluster
+from penstock.runtimes.spark.internals.executors import Executors
 from penstock.runtimes.spark.jars import UnresolvedError, kafka_connector_conf
 from penstock.runtimes.spark.launch import controls_of, have_executors, launch
-from penstock.runtimes.spark.runtime import RuntimeOptions, SparkRuntime
+from penstock.runtimes.spark.runtime import EXECUTOR, RuntimeOptions, SparkRuntime
 from penstock.runtimes.spark.session import create_session
 from penstock.runtimes.spark.sharing import SharedRuntime, launch_shared
 from penstock.telemetry import MachineClass
@@ -56,6 +58,10 @@ class RunRequest:
     checkpoint: Path | None = None
     journal: Path | None = None
     report: Path | None = None
+    machine: str | None = None
+    """Class of the machines that executors run on; None: what they cost is not known."""
+    classes: str = "current"
+    audit: float = 0.0
     dry_run: bool = False
     conf: tuple[tuple[str, str], ...] = ()
 
@@ -85,6 +91,8 @@ def run_dataflow(dataflow: Dataflow, request: RunRequest, *, as_json: bool = Fal
     """Run a declared dataflow, print what came of it, and return that as a document."""
     if request.master is not None and request.cluster is not None:
         raise InputError("--master and --cluster exclude each other: --cluster starts a cluster of its own")
+    if request.machine is not None:  # a wrong name is told before Spark starts
+        executor_class(request.machine, request.classes, cores=1, available=None)
     choices = choose_policies(request.policies, request.settings)
     seconds = parse_duration(request.duration) if request.duration else None
     journal_path = request.journal or DEFAULT_JOURNAL
@@ -104,7 +112,8 @@ def run_dataflow(dataflow: Dataflow, request: RunRequest, *, as_json: bool = Fal
             dataflow,
             checkpoint=checkpoint,
             controls=controls,
-            options=RuntimeOptions(machine=MachineClass(name="executor", available=limit)),
+            audit=request.audit,
+            options=RuntimeOptions(machine=_machine(request, spark, limit)),
         )
         stack.callback(runtime.stop)
         autopilot = Autopilot(
@@ -126,6 +135,7 @@ def run_dataflow(dataflow: Dataflow, request: RunRequest, *, as_json: bool = Fal
         failure = runtime.failure()
         story = autopilot.report()
         document = _document(dataflow, totals, runtime, autopilot, journal_path)
+        document["bill"] = totals.cost if request.machine is not None else None
     report = request.report or journal_path.with_name(f"{autopilot.loop.run_id}.html")
     _write_report(report, dataflow, document, totals, story)
     document["report"] = str(report)
@@ -177,6 +187,14 @@ def _session(dataflow: Dataflow, request: RunRequest, stack: ExitStack) -> tuple
     if request.cluster is not None and conf.get("spark.dynamicAllocation.enabled") != "true":
         have_executors(spark, request.executors, given=request.cluster)
     return spark, limit
+
+
+def _machine(request: RunRequest, spark: SparkSession, limit: int | None) -> MachineClass:
+    """What an executor is and costs."""
+    if request.machine is None:
+        return replace(EXECUTOR, available=limit)
+    cores = max(e.cores for e in Executors(spark).list())
+    return executor_class(request.machine, request.classes, cores=cores, available=limit)
 
 
 def _kafka_conf() -> dict[str, str]:
@@ -242,6 +260,7 @@ def _document(
         "constraints": totals.constraints(),
         "accuracy": totals.accuracy(),
         "executor_seconds": usage.executor_seconds,
+        "alternates": totals.alternates(),
         "actions": totals.actions(),
         "faults": dict(autopilot.loop.faults),
         "unavailable": {c.name: c.unavailable for c in runtime.capabilities.missing()},
@@ -283,6 +302,7 @@ def _write_report(
                     for s, a in document["accuracy"].items()
                 ),
                 ("executor-seconds", document["executor_seconds"]),
+                ("bill", document["bill"]),
                 *(
                     (f"{kind} actions", ", ".join(f"{n} {status}" for status, n in by_status.items()))
                     for kind, by_status in document["actions"].items()
@@ -340,6 +360,7 @@ def _print(document: dict[str, Any]) -> None:
                 for s, a in document["accuracy"].items()
             ),
             ["executor-seconds", document["executor_seconds"]],
+            *([["bill", document["bill"]]] if document["bill"] is not None else []),
             *(
                 [f"{k} actions", ", ".join(f"{n} {s}" for s, n in v.items())]
                 for k, v in document["actions"].items()

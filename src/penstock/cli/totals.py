@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.control import Cycle
 from penstock.dataflow import Dataflow
-from penstock.telemetry import Moments, Sketch, Snapshot
+from penstock.telemetry import Alternates, Moments, Sketch, Snapshot
 
 
 class Totals:
@@ -34,6 +34,7 @@ class Totals:
         self._accuracy = [0.0 for _ in dataflow.sinks]
         self._accuracy_weight = [0.0 for _ in dataflow.sinks]
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._alternates: Alternates | None = None
 
     def __call__(self, cycle: Cycle, snapshot: Snapshot | None) -> None:
         """Add one cycle."""
@@ -51,6 +52,7 @@ class Totals:
         self.core_seconds += float(nodes.cores.sum()) * dt
         self.busy_core_seconds += float(snapshot.tasks.cpu.sum()) * dt
         self.cost = snapshot.cost
+        self._alternates = snapshot.alternates
         self.shed += float(snapshot.tasks.shed.sum())
         produced = float(snapshot.sources.produced_rps.sum()) * dt
         self._produced += produced
@@ -85,6 +87,27 @@ class Totals:
             sink.id: self._accuracy[i] / self._accuracy_weight[i] if self._accuracy_weight[i] else None
             for i, sink in enumerate(self._flow.sinks)
         }
+
+    def alternates(self) -> list[dict[str, Any]]:
+        """What was measured of each alternate, where there is a choice; None where nothing was."""
+        found: list[dict[str, Any]] = []
+        if (table := self._alternates) is None:
+            return found
+        for r in range(len(table)):
+            operator = self._flow.operators[int(table.operator[r])]
+            if len(operator.alternates) == 1:
+                continue
+            ran = bool(table.service_s.count[r])
+            found.append(
+                {
+                    "operator": operator.id,
+                    "alternate": operator.alternates[int(table.index[r])].name,
+                    "records": int(table.records_in[r]),
+                    "ms_per_record": 1e3 * float(table.service_s.mean[r]) if ran else None,
+                    "agreement": float(table.agreement[r]) if table.known[r] else None,
+                }
+            )
+        return found
 
     def latency_ms(self) -> dict[str, float | None]:
         """Of all records at all sinks: mean, p50, p95, p99."""

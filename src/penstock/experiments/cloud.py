@@ -14,7 +14,7 @@ from penstock.policies.provisioning.deployment import carried_rps
 from penstock.policies.provisioning.flow import advance, mean_share
 from penstock.policies.provisioning.genetic_running import adapt_genetic
 from penstock.policies.provisioning.greedy_running import adapt_greedy
-from penstock.policies.provisioning.problem import Floats, Ints, billed, full_rates
+from penstock.policies.provisioning.problem import Floats, Ints, full_rates
 from penstock.policies.provisioning.running import Adaptation, Running
 from penstock.policies.provisioning.steering import SteeringMemory, SteeringOptions, steer
 
@@ -116,7 +116,7 @@ def play(
             change = decide(demand, running)
             taken = time.process_time() - mark
             for m in np.flatnonzero(~change.keep):
-                cost += billed(demand.classes[rows[m]], now - began[m])
+                cost += demand.classes[rows[m]].bill(now - began[m])
             switches += int((change.alternates != active).sum())
             fresh = len(change.acquire)
             rows = np.concatenate([rows[change.keep], change.acquire])
@@ -154,7 +154,7 @@ def play(
         used.append(int(table.sum()))
         spent.append(taken)
     end = len(rates) * STEP_S
-    cost += sum(billed(demand.classes[k], end - b) for k, b in zip(rows, began, strict=True))
+    cost += sum(demand.classes[k].bill(end - b) for k, b in zip(rows, began, strict=True))
     per_hour = cost / (end / 3600)
     return Course(
         throughput=np.array(shares),

@@ -7,6 +7,7 @@ interval is marked in the table's `known` column; its numbers are then 0 and mea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -269,6 +270,19 @@ class MachineClass:
     startup_s: float = 0.0
     available: int | None = None
     """How many can be had; None: any number."""
+
+    def billed_s(self, elapsed_s: float) -> float:
+        """Seconds to pay for after `elapsed_s`: started units, at least one, at least the minimum.
+
+        µ = ceil((min(t_stop, t) - t_start) / unit) · price (dynamic-dataflows.txt, section III).
+        """
+        # An end of a unit that rounding puts a hair late does not start the next one.
+        units = max(1, math.ceil(elapsed_s / self.billing_s - 1e-9))
+        return max(units * self.billing_s, self.minimum_s)
+
+    def bill(self, elapsed_s: float) -> float:
+        """Money owed for a machine after `elapsed_s`."""
+        return self.billed_s(elapsed_s) / 3600.0 * self.price_per_hour
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from penstock.control import Desired, Loop, PolicyRun, Settings
 from penstock.policies.proposal import Switch
 from penstock.policies.provisioning import Provisioning, ProvisioningOptions
-from penstock.telemetry import Moments
+from penstock.policies.provisioning.capacity import FIRST_EFFICIENCY, Efficiency
+from penstock.telemetry import Batches, Moments
 from penstock.testing import FakeClock, RecordingRuntime, a_dataflow, a_snapshot
 from tests.policies.provisioning.world import WAYS, World
 
@@ -124,3 +125,28 @@ def test_an_unknown_rate_is_no_reason_to_act() -> None:
     proposal, _ = policy.decide(blind, policy.start(ProvisioningOptions()), ProvisioningOptions())
     assert not proposal.actions
     assert not proposal.notices
+
+
+def batches(work_s: list[float], *, fixed_s: float, efficiency: float) -> Batches:
+    """Batches on two cores of which a part is fixed that nobody measures as such."""
+    work = np.array(work_s)
+    return Batches(
+        id=np.arange(len(work)),
+        records=work / 0.01,
+        duration_s=fixed_s + work / (2 * efficiency),
+        fixed_s=np.full(len(work), 0.1),
+        busy_s=work,
+        interval_s=0.0,
+    )
+
+
+def test_efficiency_is_told_from_what_is_fixed_in_a_batch() -> None:
+    mixed = batches([0.2, 1.0, 3.0, 5.0, 0.4, 2.0], fixed_s=0.8, efficiency=0.6)
+    assert Efficiency().learn(mixed, 2.0).share == pytest.approx(0.6, rel=0.1)
+
+
+def test_small_batches_do_not_make_cores_look_slow() -> None:
+    """A fifth of the load that two cores hold: most of such a batch is fixed."""
+    learnt = Efficiency().learn(batches([0.4] * 30, fixed_s=0.8, efficiency=0.9), 2.0)
+    assert learnt.share >= 0.6
+    assert Efficiency().learn(None, 2.0).share == Efficiency().share == FIRST_EFFICIENCY

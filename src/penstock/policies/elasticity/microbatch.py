@@ -63,10 +63,11 @@ class BatchCost:
             batches.records, batches.duration_s, batches.fixed_s, batches.busy_s, strict=True
         ):
             if keep * records > 0 and seconds > 0 and cores > 0 and math.isfinite(records + seconds):
-                cost = cost._with(keep * float(records), float(seconds), float(fixed), float(busy), cores)
+                cost = cost.add(keep * float(records), float(seconds), float(fixed), float(busy), cores)
         return cost
 
-    def _with(self, records: float, seconds: float, fixed: float, busy: float, cores: float) -> BatchCost:
+    def add(self, records: float, seconds: float, fixed: float, busy: float, cores: float) -> BatchCost:
+        """With one batch more; `busy` core-seconds are what its records are known to take, NaN where unknown."""
         share = records / cores
         expected = self.overhead_s + self.record_s * share
         weight = min(1.0, OUTLIER * expected / seconds) if self.known else 1.0

@@ -3,54 +3,48 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from penstock.policies.elasticity.microbatch import BatchCost
 from penstock.policies.provisioning.problem import Floats, Graph, Measured, graph_of
 from penstock.telemetry import Batches, Snapshot
 
-FORGET = 0.9
-"""How much of the weight of earlier batches is left after one more."""
-HEAVY = 3.0
-"""Batches at least this many times as long as their fixed part tell how well cores are used."""
 FIRST_EFFICIENCY = 0.8
 LEAST_EFFICIENCY = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Efficiency:
-    """η: core-seconds of work over core-seconds there were in heavy batches, their fixed part left out."""
+    """η: how much of the cores' time operators get while a batch works on its records.
 
-    work_s: float = 0.0
-    there_s: float = 0.0
-    fixed_s: float = 0.0
-    """Fixed part of a batch, lately."""
+    A batch with w core-seconds of work on p cores lasts `o + w/(η·p)`. What is fixed (starting tasks, state, commit)
+    takes no capacity, because batches grow with the load: so it is told from the rest by a line through the batches.
+    """
+
+    line: BatchCost = field(default_factory=BatchCost)
     length_s: float = 0.0
     """Length of a batch, lately."""
 
     def learn(self, batches: Batches | None, cores: float) -> Efficiency:
-        """With the given batches; those without a measurement or with little work teach nothing."""
-        work, there, fixed_now, length = self.work_s, self.there_s, self.fixed_s, self.length_s
+        """With the given batches; those without a measurement teach nothing."""
         if batches is None or not cores > 0:
             return self
+        line, length = self.line, self.length_s
         for seconds, fixed, busy in zip(batches.duration_s, batches.fixed_s, batches.busy_s, strict=True):
             if not (math.isfinite(seconds) and seconds > 0):
                 continue
-            fixed = min(max(0.0, float(fixed)), float(seconds)) if math.isfinite(fixed) else 0.0
-            fixed_now = fixed if not fixed_now else 0.7 * fixed_now + 0.3 * fixed
-            length = float(seconds) if not length else 0.5 * length + 0.5 * float(seconds)
-            if math.isfinite(busy) and busy > 0 and seconds >= HEAVY * fixed:
-                work = FORGET * work + float(busy)
-                there = FORGET * there + cores * (float(seconds) - fixed)
-        return replace(self, work_s=work, there_s=there, fixed_s=fixed_now, length_s=length)
+            length = 0.5 * length + 0.5 * float(seconds) if length else float(seconds)
+            if math.isfinite(busy) and busy > 0:
+                line = line.add(float(busy), float(seconds), float(fixed), busy / FIRST_EFFICIENCY, cores)
+        return Efficiency(line=line, length_s=length)
 
     @property
     def share(self) -> float:
-        """η, within limits; a careful guess before anything was measured."""
-        if not self.there_s > 0:
-            return FIRST_EFFICIENCY
-        return min(1.0, max(LEAST_EFFICIENCY, self.work_s / self.there_s))
+        """η, within limits; a careful guess where the batches tell nothing else."""
+        slope = self.line.record_s if self.line.known else 1 / FIRST_EFFICIENCY
+        return min(1.0, max(LEAST_EFFICIENCY, 1 / max(slope, 1e-9)))
 
 
 def measured_graph(snapshot: Snapshot) -> Graph:

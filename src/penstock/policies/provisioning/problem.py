@@ -210,7 +210,7 @@ class Demand:
     @property
     def hourly(self) -> Floats:
         """What a machine of each class costs per hour of the period, started units counted."""
-        return np.array([billed(c, self.period_s) / (self.period_s / 3600.0) for c in self.classes])
+        return np.array([c.bill(self.period_s) / (self.period_s / 3600.0) for c in self.classes])
 
     @property
     def core_speed(self) -> Floats:
@@ -226,12 +226,6 @@ class Demand:
     def largest(self) -> int:
         """The class of the greatest power."""
         return int(np.argmax(self.cores * self.core_speed))
-
-
-def billed(machine: MachineClass, seconds: float) -> float:
-    """Money owed for a machine after `seconds`: µ = ceil(t / unit)·unit·price, at least the minimum (equation 2)."""
-    units = max(1, math.ceil(seconds / machine.billing_s - 1e-9))
-    return max(units * machine.billing_s, machine.minimum_s) / 3600.0 * machine.price_per_hour
 
 
 def full_rates(graph: Graph, input_rps: Floats, selectivity: Floats) -> Floats:

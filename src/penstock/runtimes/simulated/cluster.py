@@ -90,18 +90,3 @@ class Cluster:
     def link_between(self, source: str, target: str) -> Link:
         """What lies between two nodes."""
         return self.links.get((source, target), self.link)
-
-
-def billed_s(machine: MachineClass, elapsed_s: float) -> float:
-    """Seconds to pay for after `elapsed_s`: started units, at least one, at least the class's minimum.
-
-    µ = ceil((min(t_stop, t) - t_start) / unit) · price (dynamic-dataflows.txt, section III).
-    """
-    # An end of a unit that rounding puts a hair late does not start the next one.
-    units = max(1, math.ceil(elapsed_s / machine.billing_s - 1e-9))
-    return max(units * machine.billing_s, machine.minimum_s)
-
-
-def bill(machine: MachineClass, elapsed_s: float) -> float:
-    """Money owed for a node of the class after `elapsed_s`."""
-    return billed_s(machine, elapsed_s) / 3600.0 * machine.price_per_hour

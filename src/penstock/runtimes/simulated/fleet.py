@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.policies.proposal import Fact, Reason
-from penstock.runtimes.simulated.cluster import Cluster, Disturbance, bill, billed_s
+from penstock.runtimes.simulated.cluster import Cluster, Disturbance
 from penstock.runtimes.simulated.engine import Engine
 from penstock.runtimes.simulated.timers import Timers, next_change_s, value_at
 from penstock.telemetry import MachineClass
@@ -29,7 +29,7 @@ class Member:
 
     def paid_until_s(self, now_s: float) -> float:
         """The end of the billing unit that is running."""
-        return self.started_s + billed_s(self.machine, now_s - self.started_s)
+        return self.started_s + self.machine.billed_s(now_s - self.started_s)
 
 
 class Fleet:
@@ -64,7 +64,7 @@ class Fleet:
 
     def cost(self, now_s: float) -> float:
         """Money spent since the start, started units in full."""
-        return self._spent + sum(bill(m.machine, now_s - m.started_s) for _, m in self.live())
+        return self._spent + sum(m.machine.bill(now_s - m.started_s) for _, m in self.live())
 
     def refusal(self, machine: MachineClass, count: int) -> Reason | None:
         """Why so many more nodes of a class cannot be had; None if they can."""
@@ -101,7 +101,7 @@ class Fleet:
         """Stop paying for a node that has no tasks."""
         member = self.rows[row]
         if member is not None:
-            self._spent += bill(member.machine, self._engine.now_s - member.started_s)
+            self._spent += member.machine.bill(self._engine.now_s - member.started_s)
             self.rows[row] = None
 
     def _ready(self, member: Member) -> None:

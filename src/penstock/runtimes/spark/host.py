@@ -17,10 +17,11 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.dataflow.model import Takes
+from penstock.runtimes.spark.audit import audited_share, in_common, sampled
 from penstock.runtimes.spark.forms import SOURCE_TIME, call, conform
 from penstock.runtimes.spark.internals.task_controls import current_controls
 from penstock.runtimes.spark.keep import keep_control, kept
-from penstock.runtimes.spark.measures import TaskMeasures, task_measures
+from penstock.runtimes.spark.measures import Tally, TaskMeasures, task_measures
 from penstock.runtimes.spark.messages import PAYLOAD, PORT, Port, unpack
 from penstock.runtimes.spark.shipping import Shipment
 from penstock.runtimes.spark.stalls import stalled_s
@@ -134,6 +135,7 @@ class Task:
         lanes += [lane for step in program.steps for lane in step.leaving]
         lanes += [door.source for door in program.doors if door.source]
         self._shares = {lane.subject: share_to_keep(lane.subject, controls) for lane in lanes}
+        self._audited = audited_share(controls)
         self._turn = measures.partition
         self._entered = 0
         self._row_bytes: dict[tuple[str, str], float] = {}
@@ -192,7 +194,23 @@ class Task:
             tally = self._measures.tally(step.operator, step.alternates[which])
             size, size_out = self._size("in", step.operator, batch), self._size("out", step.operator, rows)
             tally.add(batch.num_rows, rows.num_rows, size, size_out, busy_s, m2, stalled_s() - stalled)
+            if which != step.default and self._audited > 0:
+                self._audit(step, which, batch, tally)
         return rows
+
+    def _audit(self, step: Step, which: int, batch: pa.RecordBatch, tally: Tally) -> None:
+        """Compare with the best alternate on a sample; what goes wrong there is no reason to fail the task."""
+        sample = sampled(batch, self._audited)
+        if not sample.num_rows:
+            return
+        with suppress(Exception):
+            mine, best = (
+                call(self._functions[step.functions[j]], step.takes, sample, step.schema)[0]
+                for j in (which, step.default)
+            )
+            agreed, compared = in_common(mine, best)
+            tally.agreed += agreed
+            tally.compared += compared
 
     def _pass_on(
         self,

@@ -14,6 +14,7 @@ from penstock.control import Desired
 from penstock.dataflow import Dataflow, OperatorId
 from penstock.dataflow.connectors import expected_load
 from penstock.runtimes.spark.assembly import OutputMode
+from penstock.runtimes.spark.audit import AUDIT
 from penstock.runtimes.spark.compile import CompiledDataflow, compile_dataflow
 from penstock.runtimes.spark.host import alternate_control
 from penstock.runtimes.spark.internals.controls import get_controls, seeded
@@ -37,17 +38,20 @@ def launch(
     controls: Mapping[str, Any] | None = None,
     state_partitions: int | None = None,
     output_mode: OutputMode = "append",
+    audit: float = 0.0,
     options: RuntimeOptions = DEFAULTS,
     hosts: HostWatch | None = None,
 ) -> SparkRuntime:
     """Start the dataflow on Spark and return it as a runtime; queries that share executors share `hosts`.
 
-    `controls` are in force from the first micro-batch on: shares to keep and alternates of an earlier run.
+    `controls` are in force from the first micro-batch on: shares to keep and alternates of an earlier run. While a
+    cheaper alternate of a stateless operator runs, the share `audit` of its records also goes through the best one:
+    how often both agree becomes its value.
     """
     compiled = compile_dataflow(
         spark, dataflow, checkpoint=checkpoint, state_partitions=state_partitions, output_mode=output_mode
     )
-    values = dict(controls or {})
+    values = {**(controls or {}), **({AUDIT: audit} if audit else {})}
     with seeded(spark, ControlDocument(version=1, current=values)):
         query = compiled.start(trigger_s=trigger_s)
 

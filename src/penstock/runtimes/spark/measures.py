@@ -53,10 +53,12 @@ class Tally:
     """
 
     __slots__ = (
+        "agreed",
         "busy_s",
         "bytes_in",
         "bytes_out",
         "calls",
+        "compared",
         "m2",
         "mean_s",
         "rows_in",
@@ -66,6 +68,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.rows_in = self.rows_out = self.bytes_in = self.bytes_out = self.calls = 0
+        self.agreed = self.compared = 0
         self.busy_s = self.stalled_s = self.mean_s = self.m2 = 0.0
 
     def add(
@@ -109,6 +112,9 @@ class OperatorRecord:
     """Of `busy_s`, time in which it could have run and had no CPU, because others had all."""
     mean_s: float
     m2: float
+    agreed: int = 0
+    """Of the rows `compared` with those of the best alternate, how many were the same."""
+    compared: int = 0
 
     @property
     def service_s(self) -> Moments:
@@ -224,6 +230,8 @@ class TaskMeasures:
                     stalled_s=t.stalled_s,
                     mean_s=t.mean_s,
                     m2=t.m2,
+                    agreed=t.agreed,
+                    compared=t.compared,
                 )
                 for (operator, alternate), t in self.operators.items()
             ),

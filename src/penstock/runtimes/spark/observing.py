@@ -96,13 +96,17 @@ class Observer:
         self._totals = OperatorTotals(dataflow)
         keep_s = max([LATENCY_KEPT_S, *(2 * c.window_s for c in dataflow.constraints)])
         self._windows = {sink.id: SinkWindow(keep_s) for sink in dataflow.sinks}
-        self._first_seen: dict[str, float] = {}
-        self.executor_seconds = 0.0
-        """Time that executors were there, added up over all of them."""
+        self._there_s: dict[str, float] = {}
+        """How long each executor was there; those that are gone stay in the bill."""
         self.batches = 0
         self.records_in = 0
         self._untold: list[str] = []
         """Why the last look did not learn the traffic between partitions."""
+
+    @property
+    def executor_seconds(self) -> float:
+        """Time that executors were there, added up over all of them."""
+        return sum(self._there_s.values())
 
     @property
     def seen_batch(self) -> int:
@@ -137,7 +141,7 @@ class Observer:
             traffic=self._traffic(batches, tasks, warnings),
             classes=(self._machine,),
             batches=self._batch_table(batches, records),
-            cost=self.executor_seconds / 3600 * self._machine.price_per_hour,
+            cost=sum(self._machine.bill(seconds) for seconds in self._there_s.values()),
             warnings=tuple(warnings),
         )
         self._looked_s = now_s
@@ -167,9 +171,9 @@ class Observer:
         executors = self.gauges.executors.list()
         loads, draining = self._hosts.loads(), self.gauges.steering.draining
         for executor in executors:
-            self._first_seen.setdefault(executor.id, now_s)
+            self._there_s[executor.id] = self._there_s.get(executor.id, 0.0) + interval_s
         count = len(executors)
-        self.executor_seconds += count * interval_s
+        there_s = [self._there_s[e.id] for e in executors]
         seen = [loads.get(e.id) for e in executors]
         machine = self._machine
         return Nodes.blank(
@@ -194,8 +198,8 @@ class Observer:
             net_in_bps=[s.net_in_bps if s else 0.0 for s in seen],
             net_out_bps=[s.net_out_bps if s else 0.0 for s in seen],
             price_per_hour=machine.price_per_hour,
-            started_s=[self._first_seen[e.id] for e in executors],
-            paid_until_s=now_s,
+            started_s=[now_s - seconds for seconds in there_s],
+            paid_until_s=[now_s - seconds + machine.billed_s(seconds) for seconds in there_s],
             ready=True,
             draining=[e.id in draining for e in executors],
             known=[s is not None for s in seen],

@@ -39,12 +39,30 @@ class _Task:
         self.service_s = self.service_s.merge(record.service_s)
 
 
+@dataclass(slots=True)
+class _Alternate:
+    """Running totals of one alternate since the start."""
+
+    service_s: Moments = field(default_factory=lambda: Moments.empty(1))
+    rows_in: float = 0.0
+    rows_out: float = 0.0
+    agreed: int = 0
+    compared: int = 0
+
+    def add(self, record: OperatorRecord) -> None:
+        self.service_s = self.service_s.merge(record.service_s)
+        self.rows_in += record.rows_in
+        self.rows_out += record.rows_out
+        self.agreed += record.agreed
+        self.compared += record.compared
+
+
 class OperatorTotals:
     """Tables of a snapshot that come from task records; alternates are added up since the start."""
 
     def __init__(self, dataflow: Dataflow) -> None:
         self._flow = dataflow
-        self._alternates: dict[tuple[str, str], tuple[Moments, float, float]] = {}
+        self._alternates: dict[tuple[str, str], _Alternate] = {}
         self._active: dict[str, str] = {}
         self._kept: dict[str, float] = {}
         """Share that was measured to be kept, per source and stream, when records last passed."""
@@ -104,14 +122,7 @@ class OperatorTotals:
         )
 
     def _learn(self, record: OperatorRecord) -> None:
-        service, rows_in, rows_out = self._alternates.get(
-            (record.operator, record.alternate), (Moments.empty(1), 0.0, 0.0)
-        )
-        self._alternates[record.operator, record.alternate] = (
-            service.merge(record.service_s),
-            rows_in + record.rows_in,
-            rows_out + record.rows_out,
-        )
+        self._alternates.setdefault((record.operator, record.alternate), _Alternate()).add(record)
         if record.rows_in:
             self._active[record.operator] = record.alternate
 
@@ -136,19 +147,20 @@ class OperatorTotals:
             for i, o in enumerate(self._flow.operators)
             for j, a in enumerate(o.alternates)
         ]
-        nothing = (Moments.empty(1), 0.0, 0.0)
-        seen = [self._alternates.get((op, name), nothing) for _, _, op, name in keys]
+        seen = [self._alternates.get((op, name), _Alternate()) for _, _, op, name in keys]
         return Alternates.blank(
             len(keys),
             operator=[i for i, _, _, _ in keys],
             index=[j for _, j, _, _ in keys],
             service_s=Moments(
-                np.array([m.count[0] for m, _, _ in seen]),
-                np.array([m.mean[0] for m, _, _ in seen]),
-                np.array([m.m2[0] for m, _, _ in seen]),
+                np.array([a.service_s.count[0] for a in seen]),
+                np.array([a.service_s.mean[0] for a in seen]),
+                np.array([a.service_s.m2[0] for a in seen]),
             ),
-            records_in=[rows_in for _, rows_in, _ in seen],
-            records_out=[rows_out for _, _, rows_out in seen],
+            records_in=[a.rows_in for a in seen],
+            records_out=[a.rows_out for a in seen],
+            agreement=[a.agreed / a.compared if a.compared else 0.0 for a in seen],
+            known=[a.compared > 0 for a in seen],
         )
 
     def streams(self, records: Iterable[TaskRecord], shuffled: tuple[float, float]) -> Streams:

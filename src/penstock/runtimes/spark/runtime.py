@@ -30,7 +30,7 @@ from penstock.runtimes.spark.sourcing import SourceReader
 from penstock.runtimes.spark.steering import Done, Place, Steering
 from penstock.telemetry import MachineClass, Snapshot
 
-EXECUTOR = MachineClass(name="executor")
+EXECUTOR = MachineClass(name="executor", billing_s=1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,16 +68,10 @@ def linear_road(
         keep_by=("vehicle",),
     )
 
+    events: dict[str, Any] = {"schema": EVENT, "parallelism": tasks, "record_bytes": 150}
+
     def parsed(name: str, function: Any, share: float) -> Output:
-        return source.map(
-            name,
-            function,
-            schema=EVENT,
-            parallelism=tasks,
-            cost_s=0.1 * cost_scale,
-            selectivity=share,
-            record_bytes=150,
-        )
+        return source.map(name, function, cost_s=0.1 * cost_scale, selectivity=share, **events)
 
     weather = parsed("weather", operators.weather, 0.048)
     reports = parsed("reports", operators.reports, 0.952)
@@ -88,10 +82,8 @@ def linear_road(
         key="vehicle",
         state="xway long, direction long, segment long, lane long, position long, equal long, trip long",
         takes="record",
-        schema=EVENT,
-        parallelism=tasks,
         cost_s=0.1 * cost_scale,
-        record_bytes=150,
+        **events,
     )
     congestion = app.keyed(
         "congestion",
@@ -113,9 +105,7 @@ def linear_road(
             for name, value, cost, share in CONGESTION
         ],
         takes="record",
-        schema=EVENT,
-        parallelism=tasks,
-        record_bytes=150,
+        **events,
     )
     accidents = trips.keyed(
         "accidents",
@@ -123,11 +113,9 @@ def linear_road(
         key=SEGMENT,
         state="stops map<struct<lane: long, position: long>, array<long>>",
         takes="record",
-        schema=EVENT,
-        parallelism=tasks,
         cost_s=0.2 * cost_scale,
         selectivity=0.005,
-        record_bytes=150,
+        **events,
     )
     tolls = app.keyed(
         "tolls",
@@ -136,11 +124,9 @@ def linear_road(
         key=SEGMENT,
         state="accidents array<struct<segment: long, lane: long, position: long, begin_s: long, end_s: long>>",
         takes="record",
-        schema=EVENT,
-        parallelism=tasks,
         cost_s=0.3 * cost_scale,
         selectivity=0.3,
-        record_bytes=150,
+        **events,
     )
     tolls.map(
         "notify",

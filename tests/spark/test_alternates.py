@@ -1,0 +1,142 @@
+"""The provisioning policy live on fixed cores: a cheaper alternate while the load is too high, then the best again."""
+
+from __future__ import annotations
+
+import time
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pyspark.sql import SparkSession
+
+from penstock import flow
+from penstock.control import PolicyRun, Settings
+from penstock.dataflow import Dataflow, alternate, staircase
+from penstock.policies.provisioning import Provisioning, ProvisioningOptions
+from penstock.runtimes.spark.autopilot import Autopilot
+from penstock.runtimes.spark.internals.pacing import stop_cleanly
+from penstock.runtimes.spark.launch import launch
+from penstock.runtimes.spark.progress import BatchProgress, batches_since
+
+from .flows import Collected, replayed
+from .streams import finished_batch, wait_for
+
+INTERVAL_S = 4.0
+PRECISE_S = 0.01
+HELD_RPS = 2 / PRECISE_S
+"""What the precise alternate can hold on two cores, and not a record more."""
+LOW_RPS, HIGH_RPS = 0.2 * HELD_RPS, 2 * HELD_RPS
+LOW_S, HIGH_S = 16.0, 24.0
+LOAD = staircase([(LOW_S, LOW_RPS), (HIGH_S, HIGH_RPS), (1.0, LOW_RPS)])
+
+
+def precise(record: dict[str, Any]) -> dict[str, Any]:
+    time.sleep(PRECISE_S)
+    return {**record, "by": "precise", "size": record["number"]}
+
+
+def rough(record: dict[str, Any]) -> dict[str, Any]:
+    return {**record, "by": "rough", "size": record["number"] // 10 * 10}
+
+
+SIZES = {"precise": lambda number: number, "rough": lambda number: number // 10 * 10}
+
+
+def ledger(key: tuple[int], rows: pd.DataFrame, state: tuple[int, int] | None) -> tuple[Any, Any]:
+    """Every record of the key, with how many there were before it and what their sizes came to."""
+    rows = rows.sort_values("number")
+    count, total = state or (0, 0)
+    rows = rows.assign(before=range(count, count + len(rows)), total=total + rows["size"].cumsum())
+    return rows, (count + len(rows), int(rows["total"].iloc[-1]))
+
+
+def measured(sink: Collected) -> Dataflow:
+    """numbers -> a size, precise or rough -> a ledger per key."""
+    builder = flow("measured")
+    # A batch of the precise alternate takes 4 s at most: a switch waits for the end of the one under way.
+    source = builder.source("in", replayed(load=LOAD, max_rows_per_batch=int(4 * HELD_RPS)))
+    sized = source.map(
+        "size",
+        alternates=[
+            alternate("precise", precise, value=1.0, cost_s=PRECISE_S),
+            alternate("rough", rough, value=0.6, cost_s=PRECISE_S / 10),
+        ],
+        takes="record",
+        schema="number long, key long, by string, size long",
+    )
+    entries = sized.keyed(
+        "ledger",
+        ledger,
+        key="key",
+        state="count long, total long",
+        schema="number long, key long, by string, size long, before long, total long",
+        takes="pandas",
+    )
+    entries.sink("out", sink.connector())
+    return builder.build()
+
+
+def test_a_cheaper_alternate_carries_what_the_best_cannot(local_spark: SparkSession, tmp_path: Path) -> None:
+    sink = Collected()
+    runtime = launch(local_spark, measured(sink), checkpoint=tmp_path / "c", state_partitions=2)
+    finished_batch(runtime.query, 0)
+    options = ProvisioningOptions(return_after_s=2 * INTERVAL_S, foresight_s=2 * INTERVAL_S)
+    policies = [PolicyRun(policy=Provisioning(), options=options)]
+
+    def switches() -> list[str]:
+        """The alternates that batches ran one after the other."""
+        batches = sorted(sink.batches.items())
+        return [by for by, _ in groupby(rows[0]["by"] for _, rows in batches if rows)]
+
+    with Autopilot(runtime, policies, settings=Settings(interval_s=INTERVAL_S)) as pilot:
+        try:
+            wait_for(lambda: len(switches()) >= 3, what="the switch and the return")
+        except AssertionError:
+            raise AssertionError(pilot.report()) from None
+        # Long enough for a return that was wrong to be taken back.
+        last = runtime.query.lastProgress["batchId"]
+        wait_for(lambda: runtime.query.lastProgress["batchId"] >= last + 4, what="four more batches")
+        cycles = pilot.journal.cycles(pilot.loop.run_id)
+        report = pilot.report()
+    stop_cleanly(local_spark, runtime.query, timeout_s=120)
+    batches = batches_since(runtime.query, -1)
+    assert switches() == ["precise", "rough", "precise"], f"one switch each way\n{report}"
+
+    began_s = batches[0].sources[0].end["started_us"] / 1e6
+    high = [b for b in batches if b.began_s < began_s + LOW_S + HIGH_S]
+    briefs = [cycle.brief for cycle in cycles if cycle.brief is not None]
+    seen_s = next(b.time_s for b in briefs if (b.produced_rps or 0.0) > HELD_RPS)
+    relieved = [b for b in high if by(sink, b) == "rough"]
+    waited_s = relieved[0].began_s - seen_s
+    assert waited_s <= 2 * INTERVAL_S, f"switched {waited_s:.1f} s after the load was seen\n{report}"
+    carried = rate_rps(relieved)
+    print(
+        f"switched {waited_s:.1f} s after the load was seen, then {carried:.0f} of {HIGH_RPS:.0f} records/s"
+    )
+    assert carried >= HIGH_RPS, f"{carried:.0f} records/s with the cheaper alternate\n{report}"
+
+    rows = sorted(sink.rows, key=lambda row: row["number"])
+    read = sum(b.records for b in batches)
+    assert [row["number"] for row in rows] == list(range(read)), "every record once"
+    assert all(row["size"] == SIZES[row["by"]](row["number"]) for row in rows)
+    for batch in sink.batches.values():
+        assert len({row["by"] for row in batch}) <= 1, "a batch has one alternate"
+    totals: dict[int, tuple[int, int]] = {}
+    for row in rows:
+        before, total = totals.get(row["key"], (0, 0))
+        totals[row["key"]] = before + 1, total + row["size"]
+        assert (row["before"], row["total"]) == (before, total + row["size"]), (
+            "state goes on over both switches"
+        )
+
+
+def by(sink: Collected, batch: BatchProgress) -> str | None:
+    rows = sink.batches.get(batch.batch_id)
+    return rows[0]["by"] if rows else None
+
+
+def rate_rps(batches: list[BatchProgress]) -> float:
+    """Records per second of batches that follow one another, from the first one's start to the last one's end."""
+    assert all(later.batch_id == one.batch_id + 1 for one, later in pairwise(batches))
+    return sum(b.records for b in batches) / (batches[-1].ended_s - batches[0].began_s)
