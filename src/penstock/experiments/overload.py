@@ -15,6 +15,7 @@ from pathlib import Path
 from time import sleep, time
 from typing import Any
 
+import numpy as np
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
@@ -38,9 +39,9 @@ START_TIMEOUT_S = 90.0
 class Trial:
     """The load and what is asked of the applications."""
 
-    calm_s: float = 20.0
-    overload_s: float = 60.0
-    after_s: float = 30.0
+    calm_s: float = 15.0
+    overload_s: float = 45.0
+    after_s: float = 21.0
     interval_s: float = 3.0
     trigger_s: float = 1.0
     alerts_rps: float = 60.0
@@ -202,3 +203,60 @@ def _ends(servers: str, topics: Sequence[str]) -> Iterator[Callable[[], tuple[in
         yield ask
     finally:
         consumer.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the must-shows ask of one run with shedding and one without, on the same load."""
+
+    highest_lag_s: float
+    """Of any application, from the jump on."""
+    settled_lag_s: float
+    """The same, in the second half of the overload."""
+    plain_lag_s: float
+    """Without shedding, when the overload ends."""
+    plain_growth_rps: float
+    """Records per second by which the lag grows without shedding, while the overload lasts."""
+    latency_s: tuple[float, float]
+    """Mean latency of `alerts` in the two halves of the overload: steady, if they are alike."""
+    plain_latency_s: tuple[float, float]
+    alerts_accuracy: float
+    """The least."""
+    trends_accuracy: tuple[float, float]
+    """Least and mean, while the overload lasted and the first two decisions had been made."""
+    intervals_to_all: float
+    """Decisions from the fall of the load until all is kept again; infinite: it never was."""
+
+    @classmethod
+    def of(cls, trial: Trial, shed: Sequence[Moment], plain: Sequence[Moment]) -> Verdict:
+        """The figures of two runs."""
+        fall_s = trial.calm_s + trial.overload_s
+        middle_s = trial.calm_s + trial.overload_s / 2
+        over = [m for m in shed if trial.calm_s < m.time_s <= fall_s]
+        plain_over = [m for m in plain if trial.calm_s < m.time_s <= fall_s]
+        settled = [m for m in over if m.time_s > middle_s]
+        decided = [m for m in over if m.time_s > trial.calm_s + 3 * trial.interval_s]
+        after = [m for m in shed if m.time_s > fall_s]
+        kept = [i + 1 for i, m in enumerate(after) if m.told[1] == 1]
+        times, lags = np.array([(m.time_s, sum(m.lag_records)) for m in plain_over]).T
+        return cls(
+            highest_lag_s=max(max(m.lag_s) for m in (*over, *after)),
+            settled_lag_s=max(max(m.lag_s) for m in settled),
+            plain_lag_s=max(plain_over[-1].lag_s),
+            plain_growth_rps=float(np.polyfit(times, lags, 1)[0]),
+            latency_s=_halves(over, middle_s),
+            plain_latency_s=_halves(plain_over, middle_s),
+            alerts_accuracy=min(m.accuracy[0] for m in shed),
+            trends_accuracy=(
+                min(m.accuracy[1] for m in decided),
+                float(np.mean([m.accuracy[1] for m in decided])),
+            ),
+            intervals_to_all=kept[0] if kept else float("inf"),
+        )
+
+
+def _halves(moments: Sequence[Moment], middle_s: float) -> tuple[float, float]:
+    """Mean latency of the first application before and after; NaN where no batch ended."""
+    seen = [(m.time_s <= middle_s, m.latency_s[0]) for m in moments if m.latency_s[0] is not None]
+    early, late = [s for is_early, s in seen if is_early], [s for is_early, s in seen if not is_early]
+    return (float(np.mean(early)) if early else np.nan), (float(np.mean(late)) if late else np.nan)
