@@ -295,12 +295,13 @@ def bench(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="Which one; without a name: the list.")
     ] = None,
+    plot: Plot = None,
     json: Json = False,
 ) -> None:
     """Measure side by side with peers, in one run."""
     from penstock.cli.benching import bench as run_bench
 
-    run_bench(name, as_json=json)
+    run_bench(name, plot=plot, as_json=json)
 
 
 @cluster_app.command("start")

@@ -16,8 +16,8 @@ FOLDERS = (
 )
 
 
-def bench(name: str | None, *, as_json: bool) -> None:
-    """Run one benchmark, or list them."""
+def bench(name: str | None, *, plot: Path | None = None, as_json: bool) -> None:
+    """Run one benchmark, or list them; not all of them draw."""
     scripts = benchmark_scripts()
     if name is None:
         about = {key: _summary(path) for key, path in scripts.items()}
@@ -28,7 +28,8 @@ def bench(name: str | None, *, as_json: bool) -> None:
         return
     if name not in scripts:
         raise InputError(f"no benchmark '{name}'{did_you_mean(name, sorted(scripts))}")
-    done = subprocess.run([sys.executable, str(scripts[name]), *(["--json"] if as_json else [])], check=False)
+    options = [*(["--plot", str(plot)] if plot is not None else []), *(["--json"] if as_json else [])]
+    done = subprocess.run([sys.executable, str(scripts[name]), *options], check=False)
     if done.returncode:
         raise SystemExit(done.returncode)
 

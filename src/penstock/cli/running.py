@@ -256,6 +256,7 @@ def _document(
         "records_in": usage.records_in,
         "records_out": totals.records_out,
         "shed": round(totals.shed),
+        "dropped": totals.dropped(),
         "latency_ms": totals.latency_ms(),
         "constraints": totals.constraints(),
         "accuracy": totals.accuracy(),
@@ -310,6 +311,17 @@ def _write_report(
             ),
         ),
     ]
+    if document["dropped"]:
+        sections.append(
+            Section(
+                title="What was dropped",
+                columns=("where", "records", "% of what came by", "for", "why"),
+                rows=tuple(
+                    (d["where"], d["records"], 100 * d["share"], d["sink"], d["why"])
+                    for d in document["dropped"]
+                ),
+            )
+        )
     text = html_report(
         title=f"Penstock: {dataflow.name}",
         subtitle=f"run {document['run']}, {shown_duration(max(1.0, document['seconds']))}",
@@ -367,6 +379,12 @@ def _print(document: dict[str, Any]) -> None:
             ),
         ],
     )
+    if document["dropped"]:
+        print_table(
+            "\nWhat was dropped",
+            ["where", "records", "% of what came by", "for", "why"],
+            [[d["where"], d["records"], 100 * d["share"], d["sink"], d["why"]] for d in document["dropped"]],
+        )
     if document["faults"]:
         results.print(f"[red]faults survived:[/] {document['faults']}")
     results.print(

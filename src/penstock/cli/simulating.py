@@ -112,6 +112,7 @@ def simulate(request: SimulateRequest, *, as_json: bool) -> None:
         "constraints": totals.constraints(),
         "throughput": totals.throughput_rps,
         "accuracy": totals.accuracy(),
+        "dropped": totals.dropped(),
         "latency_ms": totals.latency_ms(),
         "utilisation": totals.utilisation,
         "task_hours": totals.task_seconds / 3600,

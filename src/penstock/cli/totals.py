@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 import numpy as np
 
 from penstock.control import Cycle
 from penstock.dataflow import Dataflow
+from penstock.policies.proposal import Shed
 from penstock.telemetry import Alternates, Moments, Sketch, Snapshot
 
 
@@ -24,7 +25,6 @@ class Totals:
         self.busy_core_seconds = 0.0
         self.core_seconds = 0.0
         self.cost = 0.0
-        self.shed = 0.0
         self._produced = 0.0
         self._intervals = 0
         self._held = np.zeros(len(dataflow.constraints))
@@ -35,12 +35,24 @@ class Totals:
         self._accuracy_weight = [0.0 for _ in dataflow.sinks]
         self._counts: Counter[tuple[str, str]] = Counter()
         self._alternates: Alternates | None = None
+        self._passed: defaultdict[str, float] = defaultdict(float)
+        """Records that were offered to each shedder that dropped any."""
+        self._dropped: defaultdict[tuple[str, str, str], float] = defaultdict(float)
+        """Records by where, for which sink and why."""
+        self._why: dict[str, tuple[str, str]] = {}
+        """Sink and reason of the last decision, by shedder."""
 
     def __call__(self, cycle: Cycle, snapshot: Snapshot | None) -> None:
         """Add one cycle."""
         self.cycles.append(cycle)
         for outcome in cycle.outcomes:
             self._counts[outcome.action.kind, outcome.status] += 1
+        if snapshot is not None:
+            self._add_dropped(snapshot)
+        for planned in cycle.plan.actions:
+            if isinstance(planned.action, Shed):
+                reason = planned.action.reason
+                self._why[planned.action.subject] = str(reason.facts.get("sink", "")), reason.code
         if snapshot is None:
             return
         dt = snapshot.interval_s
@@ -53,7 +65,6 @@ class Totals:
         self.busy_core_seconds += float(snapshot.tasks.cpu.sum()) * dt
         self.cost = snapshot.cost
         self._alternates = snapshot.alternates
-        self.shed += float(snapshot.tasks.shed.sum())
         produced = float(snapshot.sources.produced_rps.sum()) * dt
         self._produced += produced
         self._held += snapshot.constraints.held
@@ -66,6 +77,38 @@ class Totals:
             if snapshot.sinks.known[i]:
                 self._accuracy[i] += produced * float(snapshot.sinks.accuracy[i])
                 self._accuracy_weight[i] += produced
+
+    def _add_dropped(self, snapshot: Snapshot) -> None:
+        """What was dropped in the interval goes to the decisions that were in force."""
+        operators, sources, streams = snapshot.dataflow.operators, snapshot.sources, snapshot.streams
+        read = np.where(sources.known, sources.read_rps, 0.0) * snapshot.interval_s
+        found = [
+            *zip([operators[o].id for o in sources.operator], read * (1 - sources.keep), read, strict=True),
+            *zip(
+                [s.id for s in snapshot.dataflow.streams],
+                streams.shed,
+                streams.records + streams.shed,
+                strict=True,
+            ),
+        ]
+        for where, dropped, offered in found:
+            if dropped > 0:
+                self._dropped[(where, *self._why.get(where, ("", "")))] += float(dropped)
+            self._passed[where] += float(offered)
+
+    def dropped(self) -> list[dict[str, Any]]:
+        """Where records were dropped, for which sink and why, the most first; `share` is of what came by there."""
+        return [
+            {
+                "where": where,
+                "records": round(records),
+                "share": records / self._passed[where],
+                "sink": sink or None,
+                "why": why or None,
+            }
+            for (where, sink, why), records in sorted(self._dropped.items(), key=lambda item: -item[1])
+            if round(records)
+        ]
 
     def constraints(self) -> list[dict[str, Any]]:
         """Per constraint: bound, share of intervals held, mean and 95th percentile over the intervals."""
@@ -117,6 +160,11 @@ class Totals:
         quantiles = {f"p{round(100 * q)}": sketch.quantile(q) for q in (0.5, 0.95, 0.99)}
         mean = float(moments.mean[0]) if moments.count[0] else None
         return {name: None if v is None else 1e3 * v for name, v in {"mean": mean, **quantiles}.items()}
+
+    @property
+    def shed(self) -> float:
+        """Records dropped anywhere; one that two sinks lose on two streams counts twice."""
+        return sum(self._dropped.values())
 
     @property
     def records_out(self) -> int:

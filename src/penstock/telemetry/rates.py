@@ -56,6 +56,10 @@ class CounterRates:
         first = max(0, int(np.searchsorted(times, time_s - self.window_s, side="right")) - 1)
         return CounterRates(self.window_s, times[first:], np.vstack([self.counters, now])[first:])
 
+    def since_last(self) -> CounterRates:
+        """Only the last reading: what comes from here on is another rate."""
+        return CounterRates(self.window_s, self.times_s[-1:], self.counters[-1:])
+
     @property
     def rates_rps(self) -> Floats | None:
         """Records per second over the window; None before the second reading."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 
-from penstock.policies.shedding.graph import Floats, Graph
+from penstock.policies.shedding.graph import Floats, Graph, Ints
 from penstock.telemetry import Snapshot
 from penstock.telemetry.moments import totals
 
@@ -54,27 +55,62 @@ class Accuracy:
         local, offered, current = np.ones(count), np.ones(count), np.ones(count)
         offered[sources.operator] = share
         local[sources.operator] = current[sources.operator] = np.minimum(share, 1.0)
-        leaving = offered.copy()
-        """Share of its full output that leaves an operator; sources are measured at their exit."""
-        for rows in graph.forward:
-            above, below = graph.source[rows], graph.target[rows]
-            reached = np.flatnonzero(np.bincount(below, minlength=count))
-            sent = totals(below, before[rows] * keep[rows], count)[reached]
-            had = totals(below, before[rows], count)[reached]
-            full = np.divide(before[rows], leaving[above], out=np.zeros(len(rows)), where=leaving[above] > 0)
-            at_full = totals(below, full, count)[reached]
-            surging = totals(below, full * surge[above], count)[reached]
-            idle, guaranteed = np.full(count, np.inf), np.full(count, np.inf)
-            np.minimum.at(idle, below, keep[rows] * leaving[above])
-            np.minimum.at(guaranteed, below, current[above])
-            flows = at_full > 0
-            at_full = np.where(flows, at_full, 1.0)
-            offered[reached] = np.where(flows, sent / at_full, idle[reached])
-            surge[reached] = np.where(flows, surging / at_full, 1.0)
-            leaving[reached] = offered[reached] * passed[reached]
-            local[reached] = np.where(had > 0, sent / np.where(had > 0, had, 1.0), 1.0) * slowest[reached]
-            current[reached] = local[reached] * guaranteed[reached]
+        starts, into = graph.arriving
+        _descend(
+            graph.downward,
+            starts,
+            into,
+            graph.source,
+            before,
+            keep,
+            passed,
+            slowest,
+            local,
+            current,
+            offered,
+            surge,
+        )
         return cls(local, current, offered, surge)
+
+
+@njit(cache=True)
+def _descend(
+    order: Ints,
+    starts: Ints,
+    into: Ints,
+    source: Ints,
+    before: Floats,
+    keep: Floats,
+    passed: Floats,
+    slowest: Floats,
+    local: Floats,
+    current: Floats,
+    offered: Floats,
+    surge: Floats,
+) -> None:
+    """Fill the last four, given at the sources, for the operators below them."""
+    leaving = (
+        offered.copy()
+    )  # share of its full output that leaves an operator; sources are measured at their exit
+    for t in order:
+        if starts[t] == starts[t + 1]:
+            continue
+        sent, had, at_full, surging = 0.0, 0.0, 0.0, 0.0
+        idle, guaranteed = np.inf, np.inf
+        for k in range(starts[t], starts[t + 1]):
+            e, above = into[k], source[into[k]]
+            full = before[e] / leaving[above] if leaving[above] > 0 else 0.0
+            sent += before[e] * keep[e]
+            had += before[e]
+            at_full += full
+            surging += full * surge[above]
+            idle = min(idle, keep[e] * leaving[above])
+            guaranteed = min(guaranteed, current[above])
+        offered[t] = sent / at_full if at_full > 0 else idle
+        surge[t] = surging / at_full if at_full > 0 else 1.0
+        leaving[t] = offered[t] * passed[t]
+        local[t] = (sent / had if had > 0 else 1.0) * slowest[t]
+        current[t] = local[t] * guaranteed
 
 
 def ratio(part: Floats, whole: Floats) -> Floats:

@@ -65,32 +65,40 @@ def shed_actions(now: Situation, keeps: Keeps, settled: Settled) -> list[Action]
     rank[order] = np.arange(len(sinks))
     decider = order[graph.highest_below(at_sinks(graph, sinks, rank, elsewhere=-1.0)).astype(np.int64)]
     sink = decider[np.where(target < 0, operator, target)]
-    because = _Reasons(now, settled)
+    because, ids, within_s = _Reasons(now, settled), graph.ids, 2 * snapshot.interval_s
     actions: list[Action] = []
     columns = (c[new].tolist() for c in (operator, target, wanted, sink, wanted > actual))
     for o, t, keep, q, rises in zip(*columns, strict=True):
-        from_id, to_id = now.id_of(o), None if t < 0 else now.id_of(t)
-        subject = from_id if to_id is None else f"{from_id}->{to_id}"
-        actions.append(
-            Shed(
-                operator=from_id,
-                target=to_id,
-                keep=keep,
-                reason=because.of(q, rises=rises),
-                expects=Expectation(
-                    metric="keep", subject=subject, value=keep, within_s=2 * snapshot.interval_s
-                ),
-            )
-        )
+        to_id = None if t < 0 else ids[t]
+        subject = ids[o] if to_id is None else f"{ids[o]}->{to_id}"
+        expects = Expectation(metric="keep", subject=subject, value=keep, within_s=within_s)
+        reason = because.of(q, rises=rises)
+        actions.append(Shed(operator=ids[o], target=to_id, keep=keep, reason=reason, expects=expects))
     return actions
+
+
+_FACTS = ("sink", "accuracy", "min_accuracy", "priority", "current_accuracy", "backlog_factor")
 
 
 class _Reasons:
     """Why a sink has the accuracy it has; one reason serves all its shedders."""
 
     def __init__(self, now: Situation, settled: Settled) -> None:
-        self._now, self._settled = now, settled
-        self._at_full = _per_node(now, now.demand.drain_base + now.demand.drain_slope)
+        sinks, operator = now.snapshot.sinks, now.snapshot.sinks.operator
+        self._settled, self._nodes = settled, now.snapshot.nodes.ids
+        # As lists: single numbers come out of arrays ten times more slowly.
+        at_full = _per_node(now, now.demand.drain_base + now.demand.drain_slope)
+        self._at_full, self._available = at_full.tolist(), now.available.tolist()
+        self._stopped_by = settled.stopped_by.tolist()
+        ids = [now.graph.ids[o] for o in operator.tolist()]
+        columns = (
+            settled.accuracy,
+            sinks.min_accuracy,
+            sinks.priority,
+            now.accuracy.current[operator],
+            now.accuracy.surge[operator],
+        )
+        self._facts_of = list(zip(ids, *(c.tolist() for c in columns), strict=True))
         self._made: dict[tuple[int, bool], Reason] = {}
 
     def of(self, sink: int, *, rises: bool) -> Reason:
@@ -101,22 +109,12 @@ class _Reasons:
         return self._made[key]
 
     def _facts(self, sink: int) -> dict[str, Fact]:
-        now, snapshot = self._now, self._now.snapshot
-        operator, node = int(snapshot.sinks.operator[sink]), int(self._settled.stopped_by[sink])
-        facts: dict[str, Fact] = {
-            "sink": now.id_of(operator),
-            "accuracy": float(self._settled.accuracy[sink]),
-            "min_accuracy": float(snapshot.sinks.min_accuracy[sink]),
-            "priority": int(snapshot.sinks.priority[sink]),
-            "current_accuracy": float(now.accuracy.current[operator]),
-            "backlog_factor": float(now.accuracy.surge[operator]),
-        }
+        facts: dict[str, Fact] = dict(zip(_FACTS, self._facts_of[sink], strict=True))
+        node = self._stopped_by[sink]
         if node >= 0:
-            facts |= {
-                "node": snapshot.nodes.ids[node],
-                "needed_cores": float(self._at_full[node]),
-                "available_cores": float(now.available[node]),
-            }
+            facts["node"] = self._nodes[node]
+            facts["needed_cores"] = self._at_full[node]
+            facts["available_cores"] = self._available[node]
         return facts
 
     def _code(self, sink: int, rises: bool) -> str:
@@ -125,7 +123,7 @@ class _Reasons:
             return "cpu-free"
         if settled.disturbed[sink]:
             return "neighbour-warms-up"
-        if settled.stopped_by[sink] >= 0:
+        if self._stopped_by[sink] >= 0:
             return "cpu-short"
         # Below its ceiling with nothing in the way, it waits for more room than it needs, to rise without see-saw.
         return "task-at-its-core" if settled.accuracy[sink] >= settled.ceiling[sink] else "held"

@@ -41,7 +41,7 @@ class Backlog:
         A queue of B records at r records/s lags B/r. Late (lag > bound) since s, it is to reach half the bound by
         s + drain_s, so the rate is (B - ½·bound·r) / (time left), never asked for in less than one interval.
         """
-        ids, count = [o.id for o in snapshot.dataflow.operators], len(snapshot.dataflow.operators)
+        operators, count = snapshot.dataflow.operators, len(snapshot.dataflow.operators)
         tasks, sources = snapshot.tasks, snapshot.sources
         waiting = totals(tasks.operator, np.where(tasks.known, tasks.queued, 0.0), count)
         rate = totals(tasks.operator, np.where(tasks.known, tasks.arrived, 0.0), count) / snapshot.interval_s
@@ -52,7 +52,7 @@ class Backlog:
         rate[sources.operator] = np.where(sources.produced_rps > 0, sources.produced_rps, sources.read_rps)
         lag = np.divide(waiting, rate, out=np.zeros(count), where=rate > 0)
         late: dict[str, float] = {
-            ids[i]: deadlines_s.get(ids[i], snapshot.time_s + options.drain_s)
+            operators[i].id: deadlines_s.get(operators[i].id, snapshot.time_s + options.drain_s)
             for i in np.flatnonzero(lag > options.lag_s)
         }
         left = np.full(count, np.inf)

@@ -91,8 +91,7 @@ class Claims:
     @cached_property
     def _up(self) -> tuple[Ints, Ints]:
         """For each sink, itself and the operators above it."""
-        into = np.argsort(self.graph.target, kind="stable")
-        starts = _starts(self.graph.target[into], len(self.graph))
+        starts, into = self.graph.arriving
         found: tuple[Ints, Ints] = upstream_of(
             np.asarray(self.sinks.operator, np.int64), starts, self.graph.source[into], len(self.graph)
         )

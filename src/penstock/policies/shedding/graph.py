@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from penstock.dataflow import Dataflow
+from penstock.dataflow import Dataflow, OperatorId
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -25,6 +25,7 @@ class Graph:
     target: Ints
     application: Ints
     """Number of the connected component each operator belongs to."""
+    ids: tuple[OperatorId, ...] = ()
 
     @cached_property
     def forward(self) -> tuple[Ints, ...]:
@@ -32,9 +33,15 @@ class Graph:
         return _groups(self.level[self.target])
 
     @cached_property
-    def backward(self) -> tuple[Ints, ...]:
-        """Rows of streams in groups: when a group comes, everything below its sources has been done."""
-        return _groups(-self.level[self.source])
+    def downward(self) -> Ints:
+        """Rows of operators, those above before those below."""
+        return np.argsort(self.level, kind="stable")
+
+    @cached_property
+    def arriving(self) -> tuple[Ints, Ints]:
+        """(starts, streams): rows of the streams into each operator, one operator after the other."""
+        into = np.argsort(self.target, kind="stable")
+        return np.searchsorted(self.target[into], np.arange(len(self) + 1)), into
 
     @classmethod
     def of(cls, dataflow: Dataflow) -> Graph:
@@ -50,24 +57,44 @@ class Graph:
         row, count = dataflow.row, len(dataflow.operators)
         source = np.fromiter((row[s.source] for s in dataflow.streams), np.int64, len(dataflow.streams))
         target = np.fromiter((row[s.target] for s in dataflow.streams), np.int64, len(dataflow.streams))
-        return cls(_levels(count, source, target), source, target, components(count, source, target))
+        return cls(
+            level=_levels(count, source, target),
+            source=source,
+            target=target,
+            application=components(count, source, target),
+            ids=tuple(o.id for o in dataflow.operators),
+        )
 
     def __len__(self) -> int:
         return len(self.level)
 
     def highest_below(self, values: Floats) -> Floats:
         """For every operator, the highest of its own value and those of all operators downstream."""
-        best = values.copy()
-        for streams in self.backward:
-            np.maximum.at(best, self.source[streams], best[self.target[streams]])
+        best: Floats = _highest(values, self.downward, *self.arriving, self.source)
         return best
 
     def lowest_above(self, values: Floats) -> Floats:
         """For every operator, the lowest of its own value and those of all operators upstream."""
-        least = values.copy()
-        for streams in self.forward:
-            np.minimum.at(least, self.target[streams], least[self.source[streams]])
+        least: Floats = _lowest(values, self.downward, *self.arriving, self.source)
         return least
+
+
+@njit(cache=True)
+def _highest(values: Floats, order: Ints, starts: Ints, into: Ints, source: Ints) -> Floats:
+    best = values.copy()
+    for t in order[::-1]:
+        for k in range(starts[t], starts[t + 1]):
+            best[source[into[k]]] = max(best[source[into[k]]], best[t])
+    return best
+
+
+@njit(cache=True)
+def _lowest(values: Floats, order: Ints, starts: Ints, into: Ints, source: Ints) -> Floats:
+    least = values.copy()
+    for t in order:
+        for k in range(starts[t], starts[t + 1]):
+            least[t] = min(least[t], least[source[into[k]]])
+    return least
 
 
 _LAST: list[tuple[ref[Dataflow], Graph]] = []

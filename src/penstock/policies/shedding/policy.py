@@ -64,7 +64,7 @@ class Shedding:
         busy[node[moves.tasks]] = busy[moves.targets] = True
         node[moves.tasks] = moves.targets
 
-        ids = [now.id_of(o) for o in sinks.operator.tolist()]
+        ids = [now.graph.ids[o] for o in sinks.operator.tolist()]
         before = np.array([memory.accuracy.get(id_, 1.0) for id_ in ids])
         unseen: dict[str, float] = {
             id_: memory.unseen_s.get(id_, snapshot.time_s)

@@ -103,7 +103,7 @@ class Situation:
 
     def id_of(self, operator: int) -> OperatorId:
         """The id of an operator's row."""
-        return self.snapshot.dataflow.operators[operator].id
+        return self.graph.ids[operator]
 
 
 def available_cpu(snapshot: Snapshot) -> Floats:

@@ -155,27 +155,26 @@ class Observer:
         )
 
     def _accuracy(self, measured: Measurement) -> Floats:
-        """Current accuracy (cAc) of each operator: the share of the application's input it has processed.
+        """Current accuracy (cAc) of each operator: the share of the input that is to count there, late or not.
 
-        cAc(t) = lAc(t) · min over upstream of cAc, lAc = what came in over what upstream had for it
-        (quality-of-data.txt). A source's lAc counts what it read and kept of what was produced.
+        cAc(t) = lAc(t) · min over upstream of cAc (quality-of-data.txt). The paper's lAc is what came in over what
+        upstream had for it in the interval, so that what waits counts as lost and is not counted when it comes;
+        here lAc is what shedding let pass of what went by: at a source of what it read, at a stream of what it was
+        given. Added up over time that is what a count at the sinks gives.
         """
         layout = self._layout
-        arrived, processed = self._by_operator(measured.arrived), self._by_operator(measured.processed)
+        processed = self._by_operator(measured.processed)
         read = processed + self._by_operator(measured.dropped)
         accuracy = np.ones(len(layout.base))
         for o in layout.order:
             if not layout.ins[o]:
-                had = max(arrived[o], read[o])
-                accuracy[o] = processed[o] / had if had > 0 else 1.0
+                accuracy[o] = processed[o] / read[o] if read[o] > 0 else 1.0
                 continue
-            upstream = min(
+            accuracy[o] = min(
                 accuracy[layout.stream_source[s]]
                 * (measured.passed[s] / measured.offered[s] if measured.offered[s] > 0 else 1.0)
                 for s in layout.ins[o]
             )
-            kept_up = min(1.0, processed[o] / arrived[o]) if arrived[o] > 0 else 1.0
-            accuracy[o] = upstream * kept_up
         return accuracy
 
     def _constraints(self, measured: Measurement, time_s: float) -> Constraints:

@@ -24,9 +24,9 @@ from penstock.runtimes.spark.internals.pacing import Pacing, stop_cleanly
 from penstock.runtimes.spark.internals.repartition import repartition_state
 from penstock.runtimes.spark.internals.task_controls import ControlDocument
 from penstock.runtimes.spark.keep import keep_control
-from penstock.runtimes.spark.observing import HostWatch
 from penstock.runtimes.spark.runtime import DEFAULTS, RuntimeOptions, SparkRuntime
 from penstock.runtimes.spark.sourcing import KafkaSource, PlainSource, ReplaySource, SourceReader
+from penstock.runtimes.spark.watching import HostWatch
 
 
 def launch(

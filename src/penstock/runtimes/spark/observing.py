@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,7 +11,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.dataflow import Dataflow, OperatorId
 from penstock.dataflow.model import Statistic
-from penstock.runtimes.spark.hosts import HostLoad, HostLoads, HostSample
 from penstock.runtimes.spark.internals.executors import Executors
 from penstock.runtimes.spark.internals.shuffles import Shuffles
 from penstock.runtimes.spark.internals.tasks import TaskMetrics
@@ -21,6 +20,7 @@ from penstock.runtimes.spark.progress import BatchProgress, batches_since
 from penstock.runtimes.spark.sourcing import SourceReader
 from penstock.runtimes.spark.steering import Place, Steering
 from penstock.runtimes.spark.traffic import traffic_between
+from penstock.runtimes.spark.watching import HostWatch
 from penstock.runtimes.spark.windows import Lateness, SinkWindow, estimated_lateness, statistic_s
 from penstock.telemetry import (
     Batches,
@@ -54,21 +54,6 @@ class Gauges:
     tasks: TaskMetrics | None = None
     shuffles: Shuffles | None = None
     interval_ms: Callable[[], int] | None = None
-
-
-class HostWatch:
-    """What is known of hosts, by the samples that tasks bring; queries that share executors share it."""
-
-    def __init__(self) -> None:
-        self._loads = HostLoads.none()
-
-    def note(self, samples: Iterable[HostSample]) -> None:
-        """Take in newer samples."""
-        self._loads = self._loads.add(samples)
-
-    def loads(self) -> dict[str, HostLoad]:
-        """What every executor with two samples did between them."""
-        return self._loads.loads()
 
 
 class Observer:
@@ -164,7 +149,7 @@ class Observer:
         records = (
             measures.take([b.batch_id for b in batches], run_id=self._run) if measures is not None else ()
         )
-        self._hosts.note(r.sample for r in records if r.sample is not None)
+        self._hosts.note(records)
         return batches, records
 
     def _nodes(self, now_s: float, interval_s: float) -> Nodes:

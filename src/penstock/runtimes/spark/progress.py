@@ -77,6 +77,11 @@ class BatchProgress(BaseModel):
         return self.timestamp.timestamp()
 
     @property
+    def asked_s(self) -> float:
+        """When sources were asked for their latest offsets: in the first phase of a batch."""
+        return self.began_s + self.phases_ms.get("latestOffset", 0) / 2e3
+
+    @property
     def duration_s(self) -> float:
         """From the trigger to the commit."""
         return self.phases_ms.get("triggerExecution", 0) / 1e3

@@ -25,9 +25,10 @@ from penstock.runtimes.spark.internals.state import StatePartitions
 from penstock.runtimes.spark.internals.tasks import TaskMetrics
 from penstock.runtimes.spark.keep import keep_control
 from penstock.runtimes.spark.measures import Measures
-from penstock.runtimes.spark.observing import Gauges, HostWatch, Observer, place_of
+from penstock.runtimes.spark.observing import Gauges, Observer, place_of
 from penstock.runtimes.spark.sourcing import SourceReader
 from penstock.runtimes.spark.steering import Done, Place, Steering
+from penstock.runtimes.spark.watching import HostWatch
 from penstock.telemetry import MachineClass, Snapshot
 
 EXECUTOR = MachineClass(name="executor", billing_s=1.0)

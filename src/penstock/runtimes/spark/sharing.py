@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -21,8 +22,8 @@ from penstock.dataflow import Dataflow, OperatorId, applications
 from penstock.policies.proposal import Action, Move, Pace, Reason, Scale, Shed, Switch
 from penstock.runtimes.spark.internals.capabilities import Capabilities
 from penstock.runtimes.spark.launch import launch
-from penstock.runtimes.spark.observing import HostWatch
 from penstock.runtimes.spark.runtime import DEFAULTS, RuntimeOptions, SparkRuntime, Usage
+from penstock.runtimes.spark.watching import HostWatch
 from penstock.telemetry import Snapshot, joined
 
 
@@ -30,9 +31,13 @@ class SharedRuntime:
     """The applications of one dataflow as one runtime."""
 
     def __init__(
-        self, dataflow: Dataflow, parts: Sequence[SparkRuntime], clock: Callable[[], float] = time.time
+        self,
+        dataflow: Dataflow,
+        parts: Sequence[SparkRuntime],
+        hosts: HostWatch,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self.dataflow, self.parts, self._clock = dataflow, tuple(parts), clock
+        self.dataflow, self.parts, self._hosts, self._clock = dataflow, tuple(parts), hosts, clock
         self._part_of = {o.id: part for part in self.parts for o in part.dataflow.operators}
 
     def observe(self) -> Snapshot:
@@ -42,7 +47,11 @@ class SharedRuntime:
         now_s = self._clock()
         seen = [part.observer.observe(now_s) for part in self.parts]
         # The last one looked has the samples of hosts that tasks of all queries brought.
-        return joined(self.dataflow, seen, seen[-1].nodes)
+        whole = joined(self.dataflow, seen, seen[-1].nodes)
+        # Batches of different queries end at different times: what was used and has not been told of by the end of a
+        # batch is not Spark's own use. That one is averaged over a longer time.
+        beside = np.array([self._hosts.beside(id_) for id_ in whole.nodes.ids])
+        return replace(whole, nodes=whole.nodes.with_columns(own_cpu=whole.node_cpu + beside))
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         """Hand each application its actions; executors belong to all of them and are left as they are."""
@@ -120,6 +129,7 @@ def launch_shared(
     checkpoint: Path | str,
     trigger_s: float = 0.0,
     controls: Mapping[str, Any] | None = None,
+    audit: float = 0.0,
     options: RuntimeOptions = DEFAULTS,
 ) -> SharedRuntime:
     """Start each application of the dataflow (`together` makes one of several) as a query of its own.
@@ -137,6 +147,7 @@ def launch_shared(
                     checkpoint=Path(checkpoint) / application.name,
                     trigger_s=trigger_s,
                     controls={k: v for k, v in (controls or {}).items() if k.partition(":")[2] in ids},
+                    audit=audit,
                     options=options,
                     hosts=hosts,
                 )
@@ -146,4 +157,4 @@ def launch_shared(
             part.stop()
             part.close()
         raise
-    return SharedRuntime(dataflow, parts)
+    return SharedRuntime(dataflow, parts, hosts)

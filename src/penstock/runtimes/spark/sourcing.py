@@ -10,6 +10,9 @@ from penstock.runtimes.spark.progress import BatchProgress, SourceProgress, kafk
 from penstock.telemetry import CounterRates
 
 WINDOW_S = 10.0
+CHANGE_SIGMAS = 5.0
+READING_S = 0.15
+"""How far the moment at which offsets are read may be off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +70,16 @@ class ReplaySource:
 
 
 class KafkaSource:
-    """Production from the growth of the end offsets, backlog from end offsets less what was read."""
+    """Production from the growth of the end offsets, backlog from end offsets less what was read.
+
+    The rate is that of the last `WINDOW_S` seconds, or since it last changed by more than chance explains.
+    """
 
     def __init__(self, index: int) -> None:
         self._index = index
         self._rates = CounterRates.start(1, window_s=WINDOW_S)
         self._latest = SourceFacts()
         self._committed: int | None = None
-        self._last_s: float | None = None
 
     def read(self, batches: tuple[BatchProgress, ...], now_s: float, interval_s: float) -> SourceFacts:
         """From the offsets that each batch reports: no client of our own asks the broker."""
@@ -84,9 +89,11 @@ class KafkaSource:
             if source is None or not isinstance(source.latest, dict) or not isinstance(source.end, dict):
                 continue
             records += source.records
-            if self._last_s is None or batch.began_s > self._last_s:
-                self._rates = self._rates.add(batch.began_s, [float(kafka_total(source.latest))])
-                self._last_s = batch.began_s
+            if not self._rates.times_s.size or batch.asked_s > self._rates.times_s[-1]:
+                total = float(kafka_total(source.latest))
+                if _has_changed(self._rates, batch.asked_s, total):
+                    self._rates = self._rates.since_last()
+                self._rates = self._rates.add(batch.asked_s, [total])
             self._committed = kafka_total(source.end)
         rates = self._rates.rates_rps
         if self._committed is None or not self._rates.times_s.size:
@@ -102,6 +109,19 @@ class KafkaSource:
             oldest_s=backlog / produced if produced else 0.0,
             known=rates is not None,
         )
+
+
+def _has_changed(rates: CounterRates, time_s: float, total: float) -> bool:
+    """Whether what came since the last reading is too much or too little for the rate so far.
+
+    Beyond five standard deviations of a Poisson count and what an uncertain moment of reading explains.
+    """
+    if rates.rates_rps is None:
+        return False
+    seconds = time_s - float(rates.times_s[-1])
+    came, expected = total - float(rates.counters[-1, 0]), float(rates.rates_rps[0]) * seconds
+    uncertain = READING_S * max(came, expected) / seconds
+    return bool(abs(came - expected) > CHANGE_SIGMAS * max(came, expected, 1.0) ** 0.5 + uncertain)
 
 
 class PlainSource:
