@@ -16,8 +16,11 @@ def migrated(
     seed: int, deaths: list[tuple[float, str]], *, slow: float = 0.02, **options: float
 ) -> Migration:
     chance = random.Random(seed)
-    # Mostly quick, now and then very late: delays of several periods of the stream.
-    delay = lambda: chance.expovariate(1 / slow) if chance.random() < 0.3 else 0.001  # noqa: E731
+
+    def delay() -> float:
+        # Mostly quick, now and then very late: several periods of the stream.
+        return chance.expovariate(1 / slow) if chance.random() < 0.3 else 0.001
+
     migration = Migration(MigrationOptions(**options), delay, messages=MESSAGES)
     migration.run(move_at_s=0.3, deaths=deaths)
     return migration

@@ -87,6 +87,17 @@ def test_the_matrix_sums_to_the_bytes_written(
     assert (by_map >= exact * 0.999).all()
     assert (by_map <= exact * 1.1).all()
     assert set(matrix.map_executor) == {"driver"}
+    assert (matrix.writer, matrix.reader) == (None, None if adaptive else 0)
+
+
+def test_matrices_know_the_stateful_operators_beside_them(local_spark: SparkSession, tmp_path: Path) -> None:
+    spread = numbers(local_spark).repartition(2).dropDuplicates(["value"])
+    query = started(aggregation(spread), tmp_path, mode="update", every_ms=2000)
+    finished_batch(query)
+    found = Shuffles(local_spark).last_batch(query, {next_batch(query)})
+    assert found is not None
+    # Spark counts stateful operators from the sink back: 0 counts, 1 drops what it has seen.
+    assert {(matrix.writer, matrix.reader) for matrix in found[1]} == {(None, None), (None, 1), (1, 0)}
 
 
 def test_the_matrix_of_batches_without_a_break(local_spark: SparkSession, tmp_path: Path) -> None:

@@ -32,8 +32,6 @@ HIGH, LOW = MachineClass(name="high", cores=4), MachineClass(name="low", cores=2
 NETWORK_S = 0.02
 """Time a tuple takes from one node to another: the transport's batches, virtual machines, a 1 Gbit/s network."""
 WARM_S, MEASURED_S, STEERED_S = 5.0, 10.0, 60.0
-HEADROOM = 0.5
-"""Nodes are filled to half by measured CPU: what tuples wait for now, tasks will have to do then."""
 BISECTIONS = 16
 MOST_RPS = 20_000.0
 """More than any source task can read on one core."""
@@ -142,9 +140,7 @@ class Trial:
         """What our policy comes to by live moves from round robin, by measured traffic and measured CPU."""
         runtime = self._runtime(None, self._monitored_rps)
         seen: list[Snapshot] = []
-        options = PlacementOptions(
-            utilisation=HEADROOM, every_s=ADJUSTMENT_S, confirmations=1, cool_down_s=10.0, most_moves=50
-        )
+        options = PlacementOptions(every_s=ADJUSTMENT_S, confirmations=1, cool_down_s=10.0, most_moves=50)
         Loop(
             runtime,
             [PolicyRun(policy=TaskPlacement(time.monotonic), options=options)],

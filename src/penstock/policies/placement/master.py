@@ -141,7 +141,7 @@ def relax(counts: CountProblem, columns: Columns, start: Ints, budget: Budget) -
     while True:
         inside[fresh] = True
         model.add(columns.values[fresh], columns.matrix[fresh])
-        model.solve(budget.remaining_s())
+        model.solve(budget)
         prices = model.duals()
         prices[nodes.stop :] = np.minimum(prices[nodes.stop :], 0.0)
         limits_of_nodes, prices[nodes] = prices[nodes].copy(), 0.0
@@ -206,7 +206,7 @@ def _integer(columns: Columns, target: float, budget: Budget, *, prove: bool) ->
     model.add(columns.values, columns.matrix)
     if prove:
         model.prove_only()
-    status = model.solve(budget.remaining_s())
+    status = model.solve(budget)
     if status == highspy.HighsModelStatus.kInfeasible:
         return np.empty(0, dtype=np.int64)
     if status != highspy.HighsModelStatus.kOptimal:
@@ -277,13 +277,18 @@ class _Program:
         rows = np.arange(columns.start, columns.stop, dtype=np.int32)
         self._highs.changeColsCost(len(rows), rows, values)
 
-    def solve(self, seconds: float) -> highspy.HighsModelStatus:
-        """Run for at most `seconds`."""
-        # HiGHS counts its time limit from the model's first run, not from this one.
-        self._highs.setOptionValue("time_limit", self._highs.getRunTime() + max(seconds, 1e-3))
-        self._highs.run()
-        status: highspy.HighsModelStatus = self._highs.getModelStatus()
-        return status
+    def solve(self, budget: Budget) -> highspy.HighsModelStatus:
+        """Run until it is solved or the budget is spent."""
+        limit_s = max(budget.remaining_s(), 1e-3)
+        while True:
+            # HiGHS counts its time limit from the model's first run, not from this one.
+            self._highs.setOptionValue("time_limit", self._highs.getRunTime() + limit_s)
+            self._highs.run()
+            status: highspy.HighsModelStatus = self._highs.getModelStatus()
+            # It counts wall time; a budget of CPU time is then not spent where others have the machine.
+            if status != highspy.HighsModelStatus.kTimeLimit or budget.spent():
+                return status
+            limit_s *= 2.0
 
     def duals(self) -> Floats:
         """[rows]: what one more unit of each row's sum adds to the objective."""

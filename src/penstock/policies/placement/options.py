@@ -29,7 +29,7 @@ class PlacementOptions:
     """Looks in a row that must find a change worth it before it is made; at least 1."""
     most_moves: int = 16
     """Tasks that may be told to move in one cycle; those that save most go first; at least 1."""
-    utilisation: float = 0.75
+    utilisation: float = 0.5
     """Share (0..1] of the CPU that other processes leave which a node is filled to (unless it is fuller already)."""
     uneven: float = 0.0
     """Micro-batches: how much more than its even share of an operator's tasks a node may hold (0: none)."""

@@ -324,8 +324,7 @@ class Observer:
             del warnings[known:]
         if found is None:
             return Traffic.blank(0)
-        operators = [self._state_operators[number] for number in sorted(self._state_operators)]
-        return traffic_between(self._flow, operators, found[1], tasks, ended[found[0]].duration_s)
+        return traffic_between(self._flow, self._state_operators, found[1], tasks, ended[found[0]].duration_s)
 
 
 def _read(gauge: Callable[[], T], otherwise: T, warnings: list[str]) -> T:

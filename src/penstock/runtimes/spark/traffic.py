@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -13,18 +13,17 @@ from penstock.telemetry import Tasks, Traffic
 
 def traffic_between(
     flow: Dataflow,
-    shuffled: Sequence[OperatorId],
+    stateful: Mapping[int, OperatorId],
     matrices: Sequence[ShuffleMatrix],
     tasks: Tasks,
     batch_s: float,
 ) -> Traffic:
     """Traffic per second into each stateful operator, from the tasks whose output was shuffled.
 
-    `shuffled` are the stateful operators from the sinks back, the order in which Spark's plan has their exchanges; a
-    map task's position is its partition, so what feeds an exchange is the operator before it in the chain. Where the
-    plan has other exchanges than those (a repartition of the user's), nobody can tell which is whose: none is told.
+    `stateful` names the operators by Spark's numbers. A map task's position is its partition. What counts is who wrote
+    the bytes: records for a later operator travel through the stages of those between, which hand them on.
     """
-    if len(matrices) != len(shuffled) or batch_s <= 0:
+    if batch_s <= 0:
         return Traffic.blank(0)
     rows = {
         (int(op), int(index)): i
@@ -33,8 +32,11 @@ def traffic_between(
     sources: list[int] = []
     targets: list[int] = []
     bytes_bps: list[float] = []
-    for operator, matrix in zip(shuffled, matrices, strict=True):
-        feeding = _before(flow, operator, shuffled)
+    for matrix in matrices:
+        operator = stateful.get(matrix.reader) if matrix.reader is not None else None
+        if operator is None:
+            continue  # a shuffle of records that no state is kept of: its tasks have no place
+        feeding = stateful.get(matrix.writer) if matrix.writer is not None else _first(flow, operator)
         if feeding is None:
             continue
         for m, sizes in enumerate(matrix.sizes_bytes):
@@ -48,13 +50,11 @@ def traffic_between(
     return Traffic.blank(len(sources), from_task=sources, to_task=targets, bytes_bps=bytes_bps)
 
 
-def _before(flow: Dataflow, operator: OperatorId, shuffled: Sequence[OperatorId]) -> OperatorId | None:
-    """The operator whose tasks write an operator's shuffle: the nearest stateful one, or the source, before it."""
+def _first(flow: Dataflow, operator: OperatorId) -> OperatorId | None:
+    """The first operator of the stage without state before an operator: the source, or what a shuffle leads to."""
     at = operator
     while True:
         streams = flow.upstream(at)
-        if len(streams) != 1:
+        if len(streams) != 1 or (at != operator and streams[0].wiring != "forward"):
             return at if at != operator else None
         at = streams[0].source
-        if at in shuffled:
-            return at

@@ -52,20 +52,24 @@ def declared_field(target: Any, name: str) -> Any:
     raise SparkInternalsError("reflection", f"{target.getClass().getName()} has no field {name}")
 
 
+def children(node: Any) -> list[Any]:
+    """Return the physical nodes right below *node*, inside adaptive plans and their stages too."""
+    kind = node.getClass().getSimpleName()
+    if kind == "AdaptiveSparkPlanExec":
+        return [node.executedPlan()]
+    if kind.endswith("QueryStageExec"):
+        return [node.plan()]
+    below = node.children()
+    return [below.apply(i) for i in range(below.size())]
+
+
 def plan_nodes(plan: Any) -> Iterator[Any]:
-    """Yield *plan* and every physical node below it, inside adaptive plans and their stages too."""
+    """Yield *plan* and every physical node below it."""
     todo = [plan]
     while todo:
         node = todo.pop()
         yield node
-        kind = node.getClass().getSimpleName()
-        if kind == "AdaptiveSparkPlanExec":
-            todo.append(node.executedPlan())
-        elif kind.endswith("QueryStageExec"):
-            todo.append(node.plan())
-        else:
-            children = node.children()
-            todo += [children.apply(i) for i in range(children.size())]
+        todo += children(node)
 
 
 class JsonReader:

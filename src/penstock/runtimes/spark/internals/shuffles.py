@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.runtimes.spark.internals.errors import SparkInternalsError, reaching
-from penstock.runtimes.spark.internals.gateway import context, declared_field, execution, plan_nodes
+from penstock.runtimes.spark.internals.gateway import children, context, declared_field, execution
+from penstock.runtimes.spark.internals.state import writes_state
 
 CAPABILITY = "shuffle matrix"
 
@@ -29,7 +30,18 @@ class ShuffleMatrix:
     shuffle_id: int
     map_executor: tuple[str, ...]
     map_host: tuple[str, ...]
+    writer: int | None
+    """The stateful operator in the stage that wrote it, None if that stage has no state."""
+    reader: int | None
+    """The stateful operator that reads it, None if no state is kept of it."""
     sizes_bytes: npt.NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class _Exchange:
+    node: Any
+    reader: int | None
+    writer: int | None = None
 
 
 class Shuffles:
@@ -60,13 +72,13 @@ class Shuffles:
             held, self._held = self._held.get(run), {run: newest}
             for plan in (newest, held):
                 if plan is not None and int(plan.currentBatchId()) in ended:
-                    nodes = plan_nodes(plan.executedPlan())
-                    found = [self._matrix(node) for node in nodes if _is_exchange(node)]
+                    found = [self._matrix(each) for each in _exchanges(plan.executedPlan())]
                     return int(plan.currentBatchId()), tuple(m for m in found if m is not None)
             return None
 
-    def _matrix(self, exchange: Any) -> ShuffleMatrix | None:
-        shuffle_id, partitions = int(exchange.shuffleDependency().shuffleId()), int(exchange.numPartitions())
+    def _matrix(self, exchange: _Exchange) -> ShuffleMatrix | None:
+        node = exchange.node
+        shuffle_id, partitions = int(node.shuffleDependency().shuffleId()), int(node.numPartitions())
         status = self._outputs.shuffleStatuses().get(shuffle_id)
         if status.isEmpty():
             return None
@@ -77,6 +89,8 @@ class Shuffles:
             shuffle_id=shuffle_id,
             map_executor=tuple(place.executorId() for place in places),
             map_host=tuple(place.host() for place in places),
+            writer=exchange.writer,
+            reader=exchange.reader,
             sizes_bytes=sizes,
         )
 
@@ -91,5 +105,18 @@ class Shuffles:
         return np.where(powers == 0, 0.0, np.floor(SIZE_BASE**powers))
 
 
-def _is_exchange(node: Any) -> bool:
-    return bool(node.getClass().getSimpleName() == "ShuffleExchangeExec")
+def _exchanges(plan: Any) -> list[_Exchange]:
+    """Return the exchanges of *plan*, each with the nearest stateful operators in the stages above and below it."""
+    found: list[_Exchange] = []
+    todo: list[tuple[Any, int | None, _Exchange | None]] = [(plan, None, None)]
+    while todo:
+        node, reader, above = todo.pop()
+        if node.getClass().getSimpleName() == "ShuffleExchangeExec":
+            above, reader = _Exchange(node, reader), None
+            found.append(above)
+        elif writes_state(node) and node.stateInfo().isDefined():
+            reader = int(node.stateInfo().get().operatorId())
+            if above is not None and above.writer is None:
+                above.writer = reader
+        todo += [(child, reader, above) for child in children(node)]
+    return found

@@ -110,7 +110,7 @@ class StatePartitions:
         """Return the state writers of *plan*; readers share their writer's id and have no store names."""
         found = []
         for node in plan_nodes(plan):
-            if not _writes_state(node.getClass()):
+            if not writes_state(node):
                 continue
             info, names = node.stateInfo(), node.stateStoreNames()
             if info.isDefined():
@@ -126,8 +126,9 @@ class StatePartitions:
         return found
 
 
-def _writes_state(kind: Any) -> bool:
-    """Tell by its traits, by simple name: their package changed from one Spark to the next."""
+def writes_state(node: Any) -> bool:
+    """Tell whether a node of a plan does, by its traits' simple names: their package changed between Sparks."""
+    kind = node.getClass()
     name = str(kind.getName())
     if name not in _STATE_WRITERS:
         # Few calls: asking for the methods of a class takes seconds.
