@@ -1,11 +1,11 @@
 """Live on Spark, the same load four times: Penstock, fixed minimum, fixed peak, Spark's dynamic allocation.
 
-    python benchmarks/elasticity.py [--cycles 2] [--step 36] [--json]
+    python benchmarks/elasticity.py [--cycles 2] [--step 20] [--json]
 
 The workload is `enrichment` on a loopback cluster of three workers with a core each: a warm-up, then a stepping load,
 cycle after cycle. Every system runs in a process of its own with the same measuring. Held is the share of intervals,
 after the warm-up, in which the mean latency of the last 5 s was within the bound; intervals without a finished batch
-count what waits as late as it is old. About four times cycles × 4 × step seconds. Exit 1: a goal was missed.
+count what waits as late as it is old. About four times cycles × 8 × step seconds. Exit 1: a goal was missed.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def main() -> int:
     """Run all four, print the table and the goals."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--cycles", type=int, default=2)
-    parser.add_argument("--step", type=float, default=36.0, help="seconds of a step")
+    parser.add_argument("--step", type=float, default=20.0, help="seconds of a step")
     parser.add_argument("--only", choices=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

@@ -15,8 +15,8 @@ from penstock.dataflow import Dataflow, Load, flow, staircase
 from penstock.dataflow.connectors import discard, replay
 
 LOOKUP_S = 0.004
-STEPS_RPS = (100.0, 310.0, 470.0, 310.0)
-"""What one, two and three executors hold with some room, at `LOOKUP_S`."""
+STEPS_RPS = (100.0, 200.0, 300.0, 400.0, 470.0, 400.0, 300.0, 200.0)
+"""Up and down in even steps, as PrimeTester's load; at `LOOKUP_S` one executor holds 200, two hold 400."""
 
 
 def orders(start: int, stop: int) -> pa.RecordBatch:
@@ -41,7 +41,7 @@ class Lookup:
 
 
 def steps(
-    rates_rps: Sequence[float] = STEPS_RPS, *, step_s: float = 36.0, warm_up_s: float = 40.0, cycles: int = 2
+    rates_rps: Sequence[float] = STEPS_RPS, *, step_s: float = 20.0, warm_up_s: float = 40.0, cycles: int = 2
 ) -> Load:
     """A low rate while everything is cold, then the steps, `cycles` times."""
     return staircase([(warm_up_s, 60.0), *[(step_s, rate) for _ in range(cycles) for rate in rates_rps]])

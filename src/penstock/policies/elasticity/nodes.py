@@ -234,7 +234,9 @@ def _trial_is_safe(snapshot: Snapshot, memory: NodeMemory, rate: float, options:
     if memory.nodes <= max(1, options.min_nodes):
         return False
     trial = memory.trial
-    taken_back = trial is not None and trial.nodes == memory.nodes - 1  # one that went well is where we are now
+    taken_back = (
+        trial is not None and trial.nodes == memory.nodes - 1
+    )  # one that went well is where we are now
     if trial is not None and taken_back and rate >= trial.rate_rps / STEADY:
         return False
     startup_s = options.startup_s if memory.startup_s is None else memory.startup_s
