@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+BOTH   := -n 2 --dist loadfile  # two processes; a file's tests stay together, they share what is slow to make
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-quick test-spark test-cluster test-spark-4.1 check lint types examples bench lock clean
@@ -22,17 +23,17 @@ $(READY): requirements.lock pyproject.toml scripts/ensure_java.sh
 demo: setup      ## the main job: a dataflow under control, about two minutes, with a summary at the end
 	$(BIN)/python examples/demo.py
 
-test: setup      ## the tests, the quick ones first, then those on real Spark in local mode
-	$(BIN)/pytest tests --ignore=tests/spark
-	$(BIN)/pytest tests/spark -m "not cluster"
+test: setup      ## the tests: the quick ones, then those on real Spark, local and on a loopback cluster
+	$(BIN)/pytest tests --ignore=tests/spark $(BOTH)
+	$(BIN)/pytest tests/spark
 
 test-quick: setup  ## everything that needs no Spark
-	$(BIN)/pytest tests --ignore=tests/spark -m "not slow"
+	$(BIN)/pytest tests --ignore=tests/spark -m "not slow" $(BOTH)
 
 test-spark: setup  ## only the tests on real Spark, those on the loopback cluster last
 	$(BIN)/pytest tests/spark
 
-test-cluster: setup  ## only the tests on a loopback cluster: moves, scaling, kills (ten minutes; wants a quiet machine)
+test-cluster: setup  ## only the tests on a loopback cluster: moves, scaling, kills (ten minutes)
 	$(BIN)/pytest tests/spark -m cluster
 
 test-spark-4.1: setup  ## the Spark tests again, on the oldest supported PySpark

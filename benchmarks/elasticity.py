@@ -24,7 +24,7 @@ import numpy as np
 from penstock.cli.output import print_json, print_table
 from penstock.cli.running import RunRequest, run_dataflow
 from penstock.control import SqliteJournal
-from penstock.workloads.enrichment import STEPS_RPS, enrichment, steps
+from penstock.workloads.enrichment import STEPS_RPS, WARM_UP_RPS, enrichment, steps
 
 WORKERS = 3
 BOUND_MS = 8000.0
@@ -80,7 +80,8 @@ def run_way(way: Way, cycles: int, step_s: float) -> dict[str, Any]:
     held = np.array([b.constraints[0].held for b in briefs])
     nodes = np.array([b.nodes for b in briefs])
     # The load's clock starts with the query, a little before the first snapshot: judge by the rates that were seen.
-    began = times[np.argmax([b.sources[0].produced_rps > 80 for b in briefs])]
+    began_rps = (WARM_UP_RPS + STEPS_RPS[0]) / 2
+    began = times[np.argmax([b.sources[0].produced_rps > began_rps for b in briefs])]
     cycle_s = len(STEPS_RPS) * step_s
     number = np.floor((times - began) / cycle_s).astype(int)
     judged = (number >= 0) & (number < cycles)

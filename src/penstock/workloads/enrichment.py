@@ -15,8 +15,9 @@ from penstock.dataflow import Dataflow, Load, flow, staircase
 from penstock.dataflow.connectors import discard, replay
 
 LOOKUP_S = 0.004
-STEPS_RPS = (100.0, 200.0, 300.0, 400.0, 470.0, 400.0, 300.0, 200.0)
-"""Up and down in even steps, as PrimeTester's load; at `LOOKUP_S` one executor holds 200, two hold 400."""
+WARM_UP_RPS = 40.0
+STEPS_RPS = (80.0, 160.0, 260.0, 360.0, 450.0, 360.0, 260.0, 160.0)
+"""Up and down in even steps, as PrimeTester's load; at `LOOKUP_S` one executor holds 160, two hold 360."""
 
 
 def orders(start: int, stop: int) -> pa.RecordBatch:
@@ -44,7 +45,9 @@ def steps(
     rates_rps: Sequence[float] = STEPS_RPS, *, step_s: float = 20.0, warm_up_s: float = 40.0, cycles: int = 2
 ) -> Load:
     """A low rate while everything is cold, then the steps, `cycles` times."""
-    return staircase([(warm_up_s, 60.0), *[(step_s, rate) for _ in range(cycles) for rate in rates_rps]])
+    return staircase(
+        [(warm_up_s, WARM_UP_RPS), *[(step_s, rate) for _ in range(cycles) for rate in rates_rps]]
+    )
 
 
 def enrichment(
