@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 BOTH   := -n 2 --dist loadfile  # two processes; a file's tests stay together, they share what is slow to make
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-spark test-cluster test-spark-4.1 check lint types examples bench lock clean
+.PHONY: help setup demo test test-quick test-spark test-cluster test-live test-spark-4.1 check lint types examples bench lock clean
 
 help:            ## this list
 	@grep -hE '^[a-z][a-z0-9.-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -25,22 +25,25 @@ demo: setup      ## the main job: a dataflow under control, about two minutes, w
 
 test: setup      ## the tests: the quick ones, then those on real Spark, local and on a loopback cluster
 	$(BIN)/pytest tests --ignore=tests/spark $(BOTH)
-	$(BIN)/pytest tests/spark
+	$(BIN)/pytest tests/spark -m "not live"
 
 test-quick: setup  ## everything that needs no Spark
 	$(BIN)/pytest tests --ignore=tests/spark -m "not slow" $(BOTH)
 
-test-spark: setup  ## only the tests on real Spark, those on the loopback cluster last
+test-spark: setup  ## every test on real Spark, those on the loopback cluster last
 	$(BIN)/pytest tests/spark
 
 test-cluster: setup  ## only the tests on a loopback cluster: moves, scaling, kills (ten minutes)
 	$(BIN)/pytest tests/spark -m cluster
 
+test-live: setup  ## policies at work on real Spark under load; they compare times and want a quiet machine
+	$(BIN)/pytest tests/spark -m live
+
 test-spark-4.1: setup  ## the Spark tests again, on the oldest supported PySpark
 	test -x $(VENV)-4.1/bin/python || $(PYTHON) -m venv $(VENV)-4.1
 	$(VENV)-4.1/bin/pip install --quiet --require-hashes -r requirements-4.1.lock
 	$(VENV)-4.1/bin/pip install --quiet --no-deps --editable .
-	$(VENV)-4.1/bin/pytest tests/spark
+	$(VENV)-4.1/bin/pytest tests/spark -m "not live"
 
 lint: setup      ## ruff
 	$(BIN)/ruff check .
