@@ -46,6 +46,8 @@ STATE_BYTES = {"thorax": 6 * 10 * 18 * 8.0, "ecg": 4_000.0}
 """Ten seconds of readings of six patients; filters and thresholds of one detector."""
 MOVE_S = 0.05
 """Fixed part of a pause: an empty instance, control messages, the queue played."""
+PAUSE_S = MOVE_S + sum(STATE_BYTES.values()) / len(STATE_BYTES) / BANDWIDTH_BPS
+"""The whole pause, on average over both kinds."""
 INTERVAL_S = 5.0
 WAKE_S = 60.0
 KINDS = ("thorax", "ecg")
@@ -176,8 +178,6 @@ class Course:
     """[cycle, node]: share of the bandwidth."""
     moves: Floats
     threshold: Floats
-    took_s: Floats
-    """Seconds that moves which ended in the cycle took, on average; NaN without any."""
     policy_s: Floats
     """CPU seconds of the policy."""
     faults: int
@@ -237,7 +237,6 @@ class _Notes:
         sketch = Sketch.empty()
         for each in snapshot.sinks.sketch:
             sketch = sketch.merge(each)
-        took = [o.took_s for o in cycle.outcomes if o.action.kind == "move" and o.status == "applied"]
         p99, nodes = sketch.quantile(0.99), snapshot.nodes
         self.rows.append(
             {
@@ -249,7 +248,6 @@ class _Notes:
                 "cpu": (nodes.own_cpu / nodes.cores)[workers],
                 "network": (nodes.net_in_bps / BANDWIDTH_BPS)[workers],
                 "moves": sum(p.action.kind == "move" for p in cycle.plan.actions),
-                "took_s": np.mean(took) if took else np.nan,
             }
         )
 

@@ -138,12 +138,16 @@ def _observe(
 
 
 def _due(state: ForecastState, smoother: Smoother, options: ForecastOptions) -> Ints:
-    """Return the rows to fit now: enough seen for the first time, twice as much as last time, or drifted."""
+    """Return the rows to fit now: enough seen for the first time, twice as much as last time, or drifted.
+
+    What the last value has always foretold without error needs no model.
+    """
     enough = max(2 * len(smoother.season), FIRST_FIT_STEPS)
     fitted = smoother.fitted_on
     grown = (fitted < options.capacity_steps) & (state.held >= np.minimum(2 * fitted, options.capacity_steps))
     drifted = smoother.strikes >= options.drift_patience_steps
-    rows = np.flatnonzero((state.held >= enough) & (grown | drifted))
+    constant = state.errors.absolute[:, Model.LAST, 0] == 0
+    rows = np.flatnonzero((state.held >= enough) & (grown | drifted) & ~constant)
     if len(rows) > options.refits_per_update:
         rows = rows[np.argsort(fitted[rows], kind="stable")[: options.refits_per_update]]
     return rows

@@ -20,6 +20,7 @@ from penstock.policies.interference import (
     NeptuneOptions,
     RingShape,
 )
+from penstock.policies.interference.demand import obtained_share
 from penstock.policies.interference.policy import soon_quiet
 from penstock.policies.proposal import Move
 from tests.policies.interference.scenes import a_crowd
@@ -87,6 +88,36 @@ def test_a_node_on_which_everything_takes_longer_gives_computations_away() -> No
     after = moved(scenes[0], proposals)
     assert after["n0"] in (4, 5)
     assert proposals[1].actions[0].reason.facts["slowness"] == pytest.approx(2.0)
+
+
+def test_a_node_that_keeps_tasks_waiting_for_its_cores_gives_computations_away() -> None:
+    # As on Spark, where the system tells how long a task waited: it holds its core four times longer than it works.
+    scenes = []
+    for scene in steady(counts=(5, 5), cores=1.0, rate_rps=10.0, cost_s=0.005, foreign={0: 0.1, 1: 0.7}):
+        held = np.where(scene.tasks.node == 1, 4.0, 1.0) * scene.tasks.busy_s
+        scenes.append(replace(scene, tasks=scene.tasks.with_columns(busy_s=held)))
+    proposals, _ = ours(scenes)
+    assert moved(scenes[0], proposals)["n1"] in (1, 2)
+    assert proposals[1].actions[0].reason.facts["slowness"] == pytest.approx(4.0)
+
+
+def test_a_crowd_of_our_own_does_not_make_a_node_slow() -> None:
+    # 25 tasks want 5 of 4 cores: each holds 1.25 times as long as it works.
+    scenes = []
+    for scene in steady(counts=(25, 25)):
+        tasks = scene.tasks.with_columns(cpu=scene.tasks.cpu / 1.25)
+        scenes.append(replace(scene, tasks=tasks))
+    assert obtained_share(scenes[0], scenes[0].nodes.cores).tolist() == [1.0, 1.0]
+
+
+def test_without_new_figures_nothing_is_decided() -> None:
+    before, unknown = steady(times=2, counts=(24, 3, 3)), a_crowd((24, 3, 3), time_s=15.0, known=False)
+    _, memory = ours(before[:1])
+    proposal, after = Interference().decide(unknown, memory, InterferenceOptions())
+    assert not proposal.actions
+    assert after is memory
+    proposal, _ = Interference().decide(before[1], after, InterferenceOptions())
+    assert proposal.actions, "the count of evaluations goes on"
 
 
 def test_full_memory_is_no_target() -> None:

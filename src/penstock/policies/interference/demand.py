@@ -39,7 +39,7 @@ class Capacity:
     foreign_network: Floats
     """Share of its bandwidth, 0..1."""
     slowness: Floats
-    """How many times longer records take on the node than elsewhere, at least 1."""
+    """How many times longer tasks take there than they would alone on a usual node, at least 1."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, *, fair_share: float) -> Capacity:
@@ -47,7 +47,7 @@ class Capacity:
         nodes = snapshot.nodes
         cores = np.where(nodes.cores > 0, nodes.cores, 1.0)
         foreign = np.where(nodes.known, _clean(nodes.foreign_cpu), 0.0)
-        slowness = node_slowness(snapshot)
+        slowness = np.maximum(node_slowness(snapshot), 1.0 / obtained_share(snapshot, cores))
         left = np.clip(cores - foreign, max(fair_share, LEAST_SHARE) * cores, cores)
         bandwidth = np.where(nodes.bandwidth_bps > 0, nodes.bandwidth_bps, np.inf)
         others = np.where(nodes.known, _foreign_network(snapshot), 0.0)
@@ -135,6 +135,20 @@ def node_slowness(snapshot: Snapshot) -> Floats:
     expected = (done * usual[:, None])[several].sum(axis=0)
     slow = spent[several].sum(axis=0) / np.where(expected > 0, expected, 1.0)
     return np.where((expected > 0) & (slow > SLOW), slow, 1.0)
+
+
+def obtained_share(snapshot: Snapshot, cores: Floats) -> Floats:
+    """[node]: of the time in which tasks there wanted a core, the share in which they had one, 0..1.
+
+    A crowd of our own on too few cores is left out: what is missing then is no fault of the node.
+    """
+    tasks, count, interval_s = snapshot.tasks, len(snapshot.nodes), max(snapshot.interval_s, 1e-9)
+    rows = np.flatnonzero(tasks.known & (tasks.node >= 0) & (tasks.busy_s > 0) & (tasks.cpu >= 0))
+    wanted = totals(tasks.node[rows], tasks.busy_s[rows], count)
+    had = totals(tasks.node[rows], tasks.cpu[rows] * interval_s, count)
+    crowd = np.maximum(wanted / (interval_s * cores), 1.0)
+    share = np.where(wanted > 0, had / np.where(wanted > 0, wanted, 1.0) * crowd, 1.0)
+    return np.where(share * SLOW < 1.0, np.maximum(share, LEAST_SHARE), 1.0)
 
 
 def _foreign_network(snapshot: Snapshot) -> Floats:

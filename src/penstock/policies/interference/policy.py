@@ -47,6 +47,8 @@ class Interference:
         self, snapshot: Snapshot, memory: InterferenceMemory, options: InterferenceOptions
     ) -> tuple[Proposal, InterferenceMemory]:
         """A set of moves that pays, and a notice for each node that moves alone cannot help."""
+        if not snapshot.tasks.known.any():  # no batch ended since the last look: there is nothing to judge by
+            return Proposal(policy=self.name), memory
         now_s, ids = snapshot.time_s, snapshot.nodes.ids
         parts = gathered(options.rings)
         now = Situation.of(snapshot, memory.learned, options, fair_share=options.fair_share, onto=parts.mean)

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.policies.interference.demand import CPU, MEMORY, NETWORK, Capacity, costs, offered_rps
+from penstock.policies.interference.demand import (
+    CPU,
+    MEMORY,
+    NETWORK,
+    Capacity,
+    costs,
+    node_slowness,
+    offered_rps,
+)
 from penstock.policies.interference.filling import Learned, expected_rps, observe, per_record
 from penstock.policies.interference.options import NeptuneOptions
 from penstock.policies.interference.rings import Floats, Ints, summed
@@ -54,7 +62,7 @@ class Situation:
         stateful = np.array([o.is_stateful for o in snapshot.dataflow.operators], np.bool_)
         rows = np.flatnonzero(stateful[tasks.operator] & (tasks.node >= 0))
         offered, known = offered_rps(snapshot)
-        cpu, size = costs(snapshot, capacity.slowness)
+        cpu, size = costs(snapshot, node_slowness(snapshot))
         learned = observe(
             learned,
             (tasks.operator[rows] << _INDEX_BITS) + tasks.index[rows],
