@@ -27,7 +27,7 @@ PRECISE_S = 0.01
 HELD_RPS = 2 / PRECISE_S
 """What the precise alternate can hold on two cores, and not a record more."""
 LOW_RPS, HIGH_RPS = 0.2 * HELD_RPS, 2 * HELD_RPS
-LOW_S, HIGH_S = 16.0, 24.0
+LOW_S, HIGH_S = 14.0, 20.0
 LOAD = staircase([(LOW_S, LOW_RPS), (HIGH_S, HIGH_RPS), (1.0, LOW_RPS)])
 
 
@@ -54,8 +54,8 @@ def ledger(key: tuple[int], rows: pd.DataFrame, state: tuple[int, int] | None) -
 def measured(sink: Collected) -> Dataflow:
     """numbers -> a size, precise or rough -> a ledger per key."""
     builder = flow("measured")
-    # A batch of the precise alternate takes 4 s at most: a switch waits for the end of the one under way.
-    source = builder.source("in", replayed(load=LOAD, max_rows_per_batch=int(4 * HELD_RPS)))
+    # A batch of the precise alternate works for 5 s at most: a switch waits for the end of the one under way.
+    source = builder.source("in", replayed(load=LOAD, max_rows_per_batch=int(5 * HELD_RPS)))
     sized = source.map(
         "size",
         alternates=[

@@ -185,7 +185,11 @@ def _adaptive(
         names = ("best",) if rate == beyond else ("best", "ce", "sh")
         for name in (*names, *(("ga",) if rate <= genetic_up_to else ())):
             tell(f"adaptive at {rate:g}/s: {name}")
-            courses[name, rate] = play(rate, name, rates=moving, speeds=speeds)
+            courses[name, rate] = found = play(rate, name, rates=moving, speeds=speeds)
+            tell(
+                f"adaptive at {rate:g}/s: {name} held Ω in {found.held_share:.1%} of intervals, "
+                f"{found.throughput.mean():.3f} on average, profit {found.profit:.4f}, bill {found.cost:.2f}"
+            )
         trial = f"adaptive at {rate:g}/s, both vary"
         ours = courses["best", rate]
         rows += [

@@ -141,7 +141,7 @@ def batches(work_s: list[float], *, fixed_s: float, efficiency: float) -> Batche
 
 
 def test_efficiency_is_told_from_what_is_fixed_in_a_batch() -> None:
-    mixed = batches([0.2, 1.0, 3.0, 5.0, 0.4, 2.0], fixed_s=0.8, efficiency=0.6)
+    mixed = batches([0.2, 1.0, 3.0, 5.0, 0.4, 2.0] * 5, fixed_s=0.8, efficiency=0.6)
     assert Efficiency().learn(mixed, 2.0).share == pytest.approx(0.6, rel=0.1)
 
 

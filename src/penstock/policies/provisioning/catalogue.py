@@ -1,4 +1,4 @@
-"""Machine classes that come with Penstock. Prices are list prices and change: a file of your own takes precedence.
+"""Machine classes that come with Penstock. Prices change: give your own with `--classes FILE`.
 
 Each set has its own reference core: in `m1` a core of m1.small, in `current` and `spot` one hardware thread of a
 current x86 server. Declare costs on the same reference.
@@ -70,7 +70,7 @@ CURRENT = (
     by_second("c7g.large", 2, 0.95, 0.0725, 4),
     by_second("c7g.xlarge", 4, 0.95, 0.1450, 8),
     by_second("c7g.4xlarge", 16, 0.95, 0.5800, 32),
-    by_second("c7i.large", 2, 1.0, 0.0893, 4),
+    by_second("c7i.large", 2, 1.0, 0.08925, 4),
     by_second("c7i.xlarge", 4, 1.0, 0.1785, 8),
     by_second("c7i.4xlarge", 16, 1.0, 0.7140, 32),
     by_second("m7i.large", 2, 1.0, 0.1008, 8),
@@ -80,7 +80,9 @@ CURRENT = (
     by_second("n2-standard-8", 8, 0.95, 0.3885, 32),
     by_second("D4s-v5", 4, 0.95, 0.1920, 16),
 )
-"""On demand, a US region, prices as listed in 2024; speeds are rough relative figures for one hardware thread."""
+"""US dollars an hour, Linux, on demand: AWS us-east-1, Google us-central1, Azure East US. Compared in November 2026
+with price tables in public repositories, which agree to a tenth of a percent, not with the providers' own lists;
+Google's were tables of 2023 to 2025. Speeds are rough relative figures for one hardware thread, not measured."""
 
 SPOT = tuple(spot(c, discount=0.6, interruptions_per_hour=0.05) for c in CURRENT)
 

@@ -7,10 +7,12 @@ paper's table 2 has, would sink towards 0 within an hour.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
-from penstock.policies.provisioning.problem import Floats, Graph, Ints, full_rates
+from penstock.policies.provisioning.problem import Demand, Floats, Graph, Ints, full_rates
 
 FREE_S = 1e-12
 """Cheaper than this per record counts as free."""
@@ -57,6 +59,62 @@ def lowest_share(processed: Floats, wanted: Floats) -> float:
         if wanted[i] > 0:
             lowest = min(lowest, processed[i] / wanted[i])
     return lowest
+
+
+class Goal(NamedTuple):
+    """A flow with its alternates chosen, and how much of it must get through; for kernels."""
+
+    order: Ints
+    feeds: Floats
+    outputs: Ints
+    input_rps: Floats
+    cost: Floats
+    selectivity: Floats
+    wanted: Floats
+    """Records per second that reach each operator when nothing is short of power."""
+    throughput: float
+    least_share: float
+
+
+def goal_of(demand: Demand, alternates: Ints, input_rps: Floats) -> Goal:
+    """The goal of a demand with these alternates at these rates."""
+    graph = demand.graph
+    cost, selectivity = graph.of(alternates)
+    return Goal(
+        order=graph.order,
+        feeds=graph.feeds,
+        outputs=graph.outputs,
+        input_rps=input_rps,
+        cost=cost,
+        selectivity=selectivity,
+        wanted=full_rates(graph, input_rps, selectivity),
+        throughput=demand.throughput,
+        least_share=demand.least_share,
+    )
+
+
+@njit(cache=True)
+def passed(goal: Goal, power: Floats) -> tuple[Floats, bool]:
+    """(records per second that each operator processes with this power, whether that is enough)."""
+    processed = steady(goal.order, goal.feeds, goal.input_rps, goal.cost, goal.selectivity, power)
+    enough = mean_share(processed, goal.wanted, goal.outputs) >= goal.throughput - 1e-9
+    return processed, enough and lowest_share(processed, goal.wanted) >= goal.least_share - 1e-9
+
+
+@njit(cache=True)
+def bottleneck(goal: Goal, processed: Floats) -> int:
+    """The operator that processes the smallest share of what reaches it; -1 if all process everything."""
+    arriving = goal.input_rps.copy()
+    lowest, found = 1.0 - 1e-12, -1
+    for i in goal.order:
+        if arriving[i] > 0:
+            share = processed[i] / arriving[i]
+            if share < lowest:
+                lowest, found = share, i
+        for j in range(len(arriving)):
+            if goal.feeds[i, j] > 0:
+                arriving[j] += processed[i] * goal.selectivity[i]
+    return found
 
 
 @njit(cache=True)

@@ -12,9 +12,9 @@ import numpy as np
 from numba import njit
 
 from penstock.policies.provisioning.deployment import Deployment, Provision, assess
-from penstock.policies.provisioning.flow import FREE_S, lowest_share, mean_share, steady
+from penstock.policies.provisioning.flow import FREE_S, Goal, bottleneck, goal_of, passed, steady
 from penstock.policies.provisioning.limits import downstream_costs, explain_if_impossible, out_of_reach
-from penstock.policies.provisioning.problem import Demand, Floats, Ints, full_rates
+from penstock.policies.provisioning.problem import Demand, Ints
 
 
 def deploy_greedy(demand: Demand, *, centralised: bool) -> Provision:
@@ -44,81 +44,33 @@ def ranked_alternates(demand: Demand, *, centralised: bool) -> Ints:
 
 def core_by_core(demand: Demand, alternates: Ints) -> Ints:
     """The owner of each core, in the order they are given out, until Ω ≥ Ω̂ on cores of the largest class."""
-    graph = demand.graph
-    cost, selectivity = graph.of(alternates)
-    wanted = full_rates(graph, demand.input_rps, selectivity)
+    goal = goal_of(demand, alternates, demand.input_rps)
     speed = float(demand.core_speed[demand.largest])
     # Enough for every operator to carry everything: the loop ends there at the latest.
-    most = int(np.ceil(cost * wanted / speed).sum()) + len(cost)
-    owners = give_cores(
-        graph.order,
-        graph.depth_first,
-        graph.feeds,
-        graph.outputs,
-        demand.input_rps,
-        cost,
-        selectivity,
-        wanted,
-        speed,
-        demand.throughput,
-        demand.least_share,
-        most,
-    )
-    return np.asarray(owners)
+    most = int(np.ceil(goal.cost * goal.wanted / speed).sum()) + len(goal.cost)
+    return np.asarray(give_cores(goal, demand.graph.depth_first, speed, most))
 
 
 @njit(cache=True)
-def give_cores(
-    order: Ints,
-    depth_first: Ints,
-    feeds: Floats,
-    outputs: Ints,
-    input_rps: Floats,
-    cost: Floats,
-    selectivity: Floats,
-    wanted: Floats,
-    speed: float,
-    target: float,
-    least_share: float,
-    most: int,
-) -> Ints:
+def give_cores(goal: Goal, depth_first: Ints, speed: float, most: int) -> Ints:
     """Owners of cores of one speed: one for each operator, then always to the lowest Ω_i, until enough gets through."""
     owners = np.empty(most, np.int64)
-    power = np.zeros(len(order))
+    power = np.zeros(len(goal.order))
     given = 0
     for i in depth_first:
-        if cost[i] > FREE_S and wanted[i] > 0:
+        if goal.cost[i] > FREE_S and goal.wanted[i] > 0:
             owners[given] = i
             power[i] += speed
             given += 1
     while given < most:
-        processed = steady(order, feeds, input_rps, cost, selectivity, power)
-        enough = mean_share(processed, wanted, outputs) >= target - 1e-9
-        if enough and lowest_share(processed, wanted) >= least_share - 1e-9:
-            break
-        i = bottleneck(order, feeds, input_rps, selectivity, processed)
+        processed, enough = passed(goal, power)
+        i = -1 if enough else bottleneck(goal, processed)
         if i < 0:
             break
         owners[given] = i
         power[i] += speed
         given += 1
     return owners[:given]
-
-
-@njit(cache=True)
-def bottleneck(order: Ints, feeds: Floats, input_rps: Floats, selectivity: Floats, processed: Floats) -> int:
-    """The operator that processes the smallest share of what reaches it; -1 if all process everything."""
-    arriving = input_rps.copy()
-    lowest, found = 1.0 - 1e-12, -1
-    for i in order:
-        if arriving[i] > 0:
-            share = processed[i] / arriving[i]
-            if share < lowest:
-                lowest, found = share, i
-        for j in range(len(order)):
-            if feeds[i, j] > 0:
-                arriving[j] += processed[i] * selectivity[i]
-    return found
 
 
 def _on_largest(demand: Demand, alternates: Ints, owners: Ints) -> Deployment:
@@ -132,7 +84,7 @@ def _on_largest(demand: Demand, alternates: Ints, owners: Ints) -> Deployment:
 
 
 @dataclass(slots=True)
-class _Machine:
+class Machine:
     """A machine while it is repacked."""
 
     row: int
@@ -146,7 +98,7 @@ def _repacked(demand: Demand, deployment: Deployment) -> Deployment:
     power = deployment.power(demand.core_speed[deployment.machines])
     used = cost * steady(graph.order, graph.feeds, demand.input_rps, cost, selectivity, power)
     machines, table = deployment.machines.copy(), deployment.cores.copy()
-    extra: list[_Machine] = []
+    extra: list[Machine] = []
     speed = float(demand.core_speed[demand.largest])
     for i in np.flatnonzero(table.sum(axis=0)):
         rest = float(used[i] - (table[:, i].sum() - 1) * speed)
@@ -158,11 +110,11 @@ def _repacked(demand: Demand, deployment: Deployment) -> Deployment:
             if rest > 0:
                 own = np.zeros(table.shape[1], dtype=np.int64)
                 own[i] = 1
-                extra.append(_Machine(int(smallest), own))
+                extra.append(Machine(int(smallest), own))
     fullness = table.sum(axis=1)
     whole = fullness == demand.cores[machines]
-    loose = [_Machine(int(machines[m]), table[m].copy()) for m in np.flatnonzero(~whole & (fullness > 0))]
-    packed = _iterative(demand, loose) + extra
+    loose = [Machine(int(machines[m]), table[m].copy()) for m in np.flatnonzero(~whole & (fullness > 0))]
+    packed = repack_loose(demand, loose) + extra
     tables = [table[whole], *(m.table[None, :] for m in packed)]
     rows = [machines[whole], np.array([m.row for m in packed], dtype=np.int64)]
     return Deployment(
@@ -170,10 +122,10 @@ def _repacked(demand: Demand, deployment: Deployment) -> Deployment:
     )
 
 
-def _iterative(demand: Demand, loose: list[_Machine]) -> list[_Machine]:
+def repack_loose(demand: Demand, loose: list[Machine]) -> list[Machine]:
     """Iterative repacking: all instances on machines with free cores, put onto the cheapest machines of that speed."""
     speeds = sorted({float(demand.core_speed[m.row]) for m in loose})
-    packed: list[_Machine] = []
+    packed: list[Machine] = []
     for speed in speeds:
         mine = [m for m in loose if demand.core_speed[m.row] == speed]
         instances = [int(i) for m in mine for i in np.repeat(np.arange(len(m.table)), m.table)]
@@ -187,5 +139,5 @@ def _iterative(demand: Demand, loose: list[_Machine]) -> list[_Machine]:
             k = filled[0] if filled else min(sizes, key=lambda k: demand.hourly[k])
             taken, instances = instances[: int(demand.cores[k])], instances[int(demand.cores[k]) :]
             table = np.bincount(taken, minlength=len(mine[0].table)).astype(np.int64)
-            packed.append(_Machine(k, table))
+            packed.append(Machine(k, table))
     return packed

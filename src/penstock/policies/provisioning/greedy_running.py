@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from penstock.policies.provisioning.flow import FREE_S, lowest_share, mean_share, steady
-from penstock.policies.provisioning.greedy import bottleneck
+from penstock.policies.provisioning.flow import FREE_S, Goal, bottleneck, goal_of, passed
+from penstock.policies.provisioning.greedy import Machine, repack_loose
 from penstock.policies.provisioning.limits import downstream_costs
 from penstock.policies.provisioning.problem import Demand, Floats, Ints, full_rates
 from penstock.policies.provisioning.running import Adaptation, Running
@@ -19,7 +19,6 @@ RESOURCES_EVERY = 2
 
 def adapt_greedy(demand: Demand, running: Running, *, centralised: bool) -> Adaptation:
     """Alternates every m intervals, resources every n; an empty machine goes when its paid time ends."""
-    graph = demand.graph
     alternates, cores = running.alternates, running.cores.copy()
     fresh = np.zeros((0, cores.shape[1]), dtype=np.int64)
     low = running.throughput <= demand.throughput - demand.tolerance
@@ -27,36 +26,29 @@ def adapt_greedy(demand: Demand, running: Running, *, centralised: bool) -> Adap
     if running.step % ALTERNATES_EVERY == 0 and (low or high):
         alternates = _alternates(demand, running, low=low, centralised=centralised)
     if running.step % RESOURCES_EVERY == 0 and (low or high):
-        cost, selectivity = graph.of(alternates)
-        wanted = full_rates(graph, running.input_rps, selectivity)
-        flow = (graph.order, graph.feeds, graph.outputs, running.input_rps, cost, selectivity, wanted)
-        goal = (demand.throughput, demand.least_share)
+        goal = goal_of(demand, alternates, running.input_rps)
+        size = demand.cores[running.rows]
         if low:
             largest = demand.largest
-            speed = float(demand.core_speed[largest])
-            most = int(np.ceil(cost * wanted / speed).sum()) // int(demand.cores[largest]) + len(cost) + 1
-            cores, fresh, used = grow(
-                *flow,
-                *goal,
-                cores,
-                running.speed,
-                demand.cores[running.rows],
-                speed,
-                demand.cores[largest],
-                most,
-            )
+            speed, there = float(demand.core_speed[largest]), int(demand.cores[largest])
+            most = int(np.ceil(goal.cost * goal.wanted / speed).sum()) // there + len(goal.cost) + 1
+            cores, fresh, used = grow(goal, cores, running.speed, size, speed, there, most)
             fresh = fresh[:used]
         else:
             hourly = np.array([c.price_per_hour for c in demand.classes])[running.rows]
-            worth = demand.cores[running.rows] * running.speed / np.maximum(hourly, 1e-9)
-            left = running.paid_left_s(demand)
-            cores = shrink(*flow, *goal, cores, running.speed, demand.cores[running.rows], left, worth)
+            worth = size * running.speed / np.maximum(hourly, 1e-9)
+            cores = shrink(goal, cores, running.speed, size, running.paid_left_s(demand), worth)
         if centralised:
-            cores = repack(cores, demand.cores[running.rows])
+            cores = repack(cores, size)
     keep = cores.any(axis=1) | (running.paid_left_s(demand) > running.interval_s)
-    acquire = np.full(len(fresh), demand.largest, dtype=np.int64)
+    new = [Machine(demand.largest, table) for table in fresh]
+    if centralised and new and new[-1].table.sum() < demand.cores[demand.largest]:
+        new = [*new[:-1], *repack_loose(demand, new[-1:])]  # as in deployment: no larger than it must be
     return Adaptation(
-        alternates=alternates, keep=keep, acquire=acquire, cores=np.vstack([cores[keep], fresh])
+        alternates=alternates,
+        keep=keep,
+        acquire=np.array([machine.row for machine in new], dtype=np.int64),
+        cores=np.vstack([cores[keep], *(machine.table[None, :] for machine in new)]),
     )
 
 
@@ -86,21 +78,7 @@ def _alternates(demand: Demand, running: Running, *, low: bool, centralised: boo
 
 @njit(cache=True)
 def grow(
-    order: Ints,
-    feeds: Floats,
-    outputs: Ints,
-    input_rps: Floats,
-    cost: Floats,
-    selectivity: Floats,
-    wanted: Floats,
-    target: float,
-    least: float,
-    cores: Ints,
-    speed: Floats,
-    size: Ints,
-    new_speed: float,
-    new_size: int,
-    most_new: int,
+    goal: Goal, cores: Ints, speed: Floats, size: Ints, new_speed: float, new_size: int, most_new: int
 ) -> tuple[Ints, Ints, int]:
     """Cores to the bottlenecks, free ones first, until enough gets through; (cores, new machines, how many)."""
     count, operators = cores.shape
@@ -114,13 +92,8 @@ def grow(
             power[i] += cores[m, i] * speed[m]
     at, used, left = 0, 0, 0
     while True:
-        processed = steady(order, feeds, input_rps, cost, selectivity, power)
-        if (
-            mean_share(processed, wanted, outputs) >= target - 1e-9
-            and lowest_share(processed, wanted) >= least - 1e-9
-        ):
-            break
-        i = bottleneck(order, feeds, input_rps, selectivity, processed)
+        processed, enough = passed(goal, power)
+        i = -1 if enough else bottleneck(goal, processed)
         if i < 0:
             break
         while at < count and free[at] == 0:
@@ -143,20 +116,7 @@ def grow(
 
 @njit(cache=True)
 def shrink(
-    order: Ints,
-    feeds: Floats,
-    outputs: Ints,
-    input_rps: Floats,
-    cost: Floats,
-    selectivity: Floats,
-    wanted: Floats,
-    target: float,
-    least: float,
-    cores: Ints,
-    speed: Floats,
-    size: Ints,
-    paid_left_s: Floats,
-    power_per_price: Floats,
+    goal: Goal, cores: Ints, speed: Floats, size: Ints, paid_left_s: Floats, power_per_price: Floats
 ) -> Ints:
     """Instances of the most over-provisioned operator go, from the machine of the least weight (equation 10)."""
     count, operators = cores.shape
@@ -170,11 +130,11 @@ def shrink(
             used[m] += cores[m, i]
     done = np.zeros(operators, np.bool_)
     while True:
-        processed = steady(order, feeds, input_rps, cost, selectivity, power)
+        processed, _ = passed(goal, power)
         over, highest = -1, 0.0
         for i in range(operators):
-            need = cost[i] * processed[i]
-            if instances[i] > 1 and not done[i] and cost[i] > 1e-12:
+            need = goal.cost[i] * processed[i]
+            if instances[i] > 1 and not done[i] and goal.cost[i] > FREE_S:
                 ratio = power[i] / max(need, 1e-12)
                 if over < 0 or ratio > highest:
                     over, highest = i, ratio
@@ -189,11 +149,7 @@ def shrink(
                 if weight < lightest:
                     at, lightest = m, weight
         power[over] -= speed[at]
-        processed = steady(order, feeds, input_rps, cost, selectivity, power)
-        if (
-            mean_share(processed, wanted, outputs) < target - 1e-9
-            or lowest_share(processed, wanted) < least - 1e-9
-        ):
+        if not passed(goal, power)[1]:
             power[over] += speed[at]
             done[over] = True
             continue

@@ -44,7 +44,8 @@ def explain_if_impossible(demand: Demand) -> None:
     if power / strongest > MOST_MACHINES:
         raise DemandError(
             f"{_demanded(demand)} takes some {power:.3g} reference cores even with the cheapest alternates, "
-            f"{power / strongest:.3g} of the largest machines; at most {MOST_MACHINES:,} are planned"
+            f"{power / strongest:.3g} of the largest machines; at most {MOST_MACHINES:,} are planned. "
+            f"{_most(demand, MOST_MACHINES * strongest / power)}"
         )
     offered = _offered(demand)
     if power > offered:

@@ -4,12 +4,13 @@ Cores of a class are alike and belong to one operator each, so a deployment is f
 class every operator has: no packing is left to do. The program does not grow with the rate; only laying out the
 machines does.
 
-    max  Γ - σ·µ   over   z[i,j] alternate j of i is active, x[i,j] records/s it processes,
+    max  Γ - σ·µ   over   z[i,j] alternate j of i is active, x[i,j] share of the full input d[i] it processes,
                           n[i,k] cores of class k for i, y[k] machines of class k
-    s.t. Σ_j z[i,j] = 1,  x[i,j] ≤ D[i]·z[i,j],  Σ_j x[i,j] ≤ inputs of i,  Σ_k π_k·n[i,k] ≥ Σ_j c[i,j]·x[i,j],
-         Σ_i n[i,k] ≤ N_k·y[k],  mean over outputs of x[o]/d[o] ≥ Ω̂,  x[i] ≥ (Ω̂-ε)·d[i],  Σ_k price_k·y[k] ≤ budget
+    s.t. Σ_j z[i,j] = 1,  x[i,j] ≤ z[i,j],  d[i]·Σ_j x[i,j] ≤ inputs of i,  Σ_k π_k·n[i,k] ≥ d[i]·Σ_j c[i,j]·x[i,j],
+         Σ_k n[i,k] ≥ Σ_j z[i,j] over those with c > 0,  Σ_i n[i,k] ≤ N_k·y[k],  Σ_k price_k·y[k] ≤ budget,
+         mean over outputs of Σ_j x[o,j] ≥ Ω̂,  Σ_j x[i,j] ≥ Ω̂-ε
 
-d[o] depends on which alternates are active upstream; it is exact where selectivities do not differ between alternates,
+d depends on which alternates are active upstream; it is exact where selectivities do not differ between alternates,
 and otherwise each combination of the alternates that do is solved for itself.
 """
 
@@ -23,6 +24,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
 from penstock.policies.provisioning.deployment import Deployment, Provision, assess, laid_out
+from penstock.policies.provisioning.flow import FREE_S
 from penstock.policies.provisioning.greedy import deploy_greedy
 from penstock.policies.provisioning.limits import explain_if_impossible
 from penstock.policies.provisioning.problem import Demand, DemandError, Floats, Ints, full_rates
@@ -83,6 +85,7 @@ def _solve(demand: Demand, fixed: dict[int, float]) -> Deployment | None:
     pairs = [(i, int(j)) for i in range(P) for j in np.flatnonzero(allowed[i])]
     selectivity = np.array([graph.selectivity[i][allowed[i]][0] for i in range(P)])
     wanted = full_rates(graph, demand.input_rps, selectivity)
+    scale = np.where(wanted > 0, wanted, 1.0)
     A = len(pairs)
     z, x, n, y = 0, A, 2 * A, 2 * A + P * K
     size = y + K
@@ -90,27 +93,31 @@ def _solve(demand: Demand, fixed: dict[int, float]) -> Deployment | None:
     of_operator: list[list[int]] = [[] for _ in range(P)]
     for a, (i, _) in enumerate(pairs):
         of_operator[i].append(a)
-        rows.append(({x + a: 1.0, z + a: -float(wanted[i])}, -np.inf, 0.0))
+        rows.append(({x + a: 1.0, z + a: -float(wanted[i] > 0)}, -np.inf, 0.0))
     for i in range(P):
         rows.append(({z + a: 1.0 for a in of_operator[i]}, 1.0, 1.0))
         arriving = {x + a: 1.0 for a in of_operator[i]}
         for h in np.flatnonzero(graph.feeds[:, i]):
             for a in of_operator[int(h)]:
-                arriving[x + a] = arriving.get(x + a, 0.0) - float(selectivity[h])
-        rows.append((arriving, -np.inf, float(demand.input_rps[i])))
+                arriving[x + a] = -float(selectivity[h] * wanted[h] / scale[i])
+        rows.append((arriving, -np.inf, float(demand.input_rps[i] / scale[i])))
         powered = {n + i * K + k: -float(demand.core_speed[k]) for k in range(K)}
         for a in of_operator[i]:
-            powered[x + a] = float(graph.cost_s[pairs[a]])
+            powered[x + a] = float(graph.cost_s[pairs[a]] * wanted[i])
         rows.append((powered, -np.inf, 0.0))
         if wanted[i] > 0:
-            rows.append(({x + a: 1.0 for a in of_operator[i]}, demand.least_share * float(wanted[i]), np.inf))
+            # However little comes in: below the solver's tolerance it would do without a core.
+            a_core = {n + i * K + k: 1.0 for k in range(K)}
+            a_core |= {z + a: -1.0 for a in of_operator[i] if graph.cost_s[pairs[a]] > FREE_S}
+            rows.append((a_core, 0.0, np.inf))
+            rows.append(({x + a: 1.0 for a in of_operator[i]}, demand.least_share, np.inf))
     for k in range(K):
         shared = {n + i * K + k: 1.0 for i in range(P)}
         shared[y + k] = -float(demand.cores[k])
         rows.append((shared, -np.inf, 0.0))
     live = [o for o in graph.outputs if wanted[o] > 0]
     if live:
-        share = {x + a: 1.0 / (len(live) * float(wanted[o])) for o in live for a in of_operator[int(o)]}
+        share = {x + a: 1.0 / len(live) for o in live for a in of_operator[int(o)]}
         idle = len(graph.outputs) - len(live)
         least = (demand.throughput * len(graph.outputs) - idle) / len(live)
         rows.append((share, min(1.0, least), np.inf))
