@@ -71,7 +71,6 @@ def test_rate_and_lag_agree_with_the_broker(
     truth_rps = (counts[-1] - counts[0]) / (times[-1] - times[0])
     assert len(rates) >= 8
     errors = np.abs(np.array(rates) / truth_rps - 1)
-    print("rate errors", np.quantile(errors, [0.5, 0.9, 1.0]))
     assert np.quantile(errors, 0.9) <= 0.02
     estimated, true = np.array(lags).T
     # The two are read a few milliseconds apart, in which the producer goes on.
