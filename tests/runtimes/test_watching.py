@@ -16,7 +16,8 @@ def task(end_s: float, busy_s: float, own_s: float | None, stalled_s: float = 0.
         net_in_bytes=0.0, net_out_bytes=0.0, memory_bytes=0.0, memory_used_bytes=0.0, own_memory_bytes=0.0,
     )  # fmt: skip
     return TaskRecord(run_id="r", batch_id=0, host="h", partition=0, attempt=0, task_id=0, stage_id=0, executor="1",
-                      started_s=end_s - busy_s, ended_s=end_s, cpu_s=busy_s, operators=(work,), sample=sample)  # fmt: skip
+                      started_s=end_s - busy_s, ended_s=end_s, cpu_s=busy_s, operators=(work,),
+                      sample=sample)  # fmt: skip
 
 
 @pytest.mark.parametrize("batch_s", [1, 4])
