@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.policies.shedding import count, total
 from penstock.runtimes.spark.keep import column_hashes, kept, record_hashes
 
 ROWS = 20_000
@@ -156,3 +157,23 @@ def test_with_a_utility_more_share_keeps_more():
         now = numbers(kept(a_batch(), share, utility=useful))
         assert before <= now
         before = now
+
+
+@pytest.mark.parametrize("utility", [None, useful], ids=["plain", "semantic"])
+@pytest.mark.parametrize("share", [0.5, 0.1])
+def test_weights_make_counts_and_sums_those_of_the_whole(share, utility):
+    whole = a_batch()
+    weighed = whole.append_column("weight", pa.array(np.ones(ROWS)))
+    passed = kept(weighed, share, utility=utility, weight="weight")
+    # The same records as without weights: the weight is not part of what is hashed.
+    assert numbers(passed) == numbers(kept(whole, share, utility=utility))
+    twice = kept(passed, 0.6, salt=1, weight="weight")
+    for some in (passed, twice):
+        keep = 1 / some.column("weight").to_numpy()
+        for estimate, truth in (
+            (count(keep), ROWS),
+            (total(some.column("size").to_numpy(), keep), sum(whole.column("size").to_pylist())),
+        ):
+            low, high = estimate.interval(0.999)
+            assert low <= truth <= high
+            assert high - low < 0.25 * truth

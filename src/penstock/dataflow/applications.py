@@ -25,7 +25,7 @@ def together(*flows: Dataflow, name: str | None = None) -> Dataflow:
         raise DataflowError([Problem(place="goals", message=message)])
     parts = [_prefixed(flow) for flow in flows]
     return Dataflow(
-        name or "+".join(names),
+        name or "-".join(names),
         operators=tuple(o for part in parts for o in part.operators),
         streams=tuple(s for part in parts for s in part.streams),
         constraints=tuple(c for part in parts for c in part.constraints),

@@ -201,9 +201,16 @@ class FlowBuilder:
         self._goals = Goals()
         self._problems: list[Problem] = []
 
-    def source(self, id: str, connector: Connector, **settings: Unpack[Settings]) -> Output:  # noqa: A002
-        """Where records enter."""
-        return self._add(id, "source", (), connector=connector, **settings)
+    def source(
+        self,
+        id: str,  # noqa: A002
+        connector: Connector,
+        *,
+        weight: str | None = None,
+        **settings: Unpack[Settings],
+    ) -> Output:
+        """Where records enter; `weight` names a column they get: 1 / the probability with which they were kept."""
+        return self._add(id, "source", (), connector=connector, weight=weight, **settings)
 
     def map(
         self,

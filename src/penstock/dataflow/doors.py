@@ -150,6 +150,7 @@ class OperatorDoor(Door):
     record_bytes: float = 100.0
     keep_by: Names = Field(default_factory=list)
     utility: str | None = None
+    weight: str | None = None
     priority: int = 0
     min_accuracy: float = 0.0
 
@@ -185,6 +186,7 @@ class OperatorDoor(Door):
             record_bytes=self.record_bytes,
             keep_by=tuple(self.keep_by),
             utility=_function(self.utility),
+            weight=self.weight,
             priority=self.priority,
             min_accuracy=self.min_accuracy,
         )

@@ -194,6 +194,8 @@ class Operator:
     """Columns whose hash decides which records shedding keeps; empty: the whole record."""
     utility: Function | None = None
     """Says how much each record matters (0..1), for semantic shedding."""
+    weight: str | None = None
+    """Sources only: a column that records get, 1 / the probability with which shedding kept them."""
     priority: int = 0
     """Sinks only: larger matters more."""
     min_accuracy: float = 0.0

@@ -198,7 +198,9 @@ def _columns_leaving(
 
 def _columns_of(operator: Operator, arriving: list[Columns | None]) -> Columns | None:
     if operator.kind == "source":
-        return _columns_of_source(operator)
+        columns = _columns_of_source(operator)
+        weight = set() if operator.weight is None else {operator.weight.lower()}
+        return None if columns is None else columns | weight
     if operator.schema is not None:
         return _parsed(operator.schema)
     if operator.kind == "transform" or not arriving:

@@ -46,6 +46,7 @@ _ONLY_FOR = {
     "min_accuracy": ("sink",),
     "keep_by": ("source", "map", "keyed", "transform", "union"),
     "utility": ("source", "map", "keyed", "transform", "union"),
+    "weight": ("source",),
 }
 _UNSET = Operator(id=OperatorId("unset"), kind="map")
 
@@ -108,6 +109,8 @@ def _operator(operator: Operator) -> Iterator[Problem]:
     yield from _names(f"{place}.key", operator.key)
     yield from _names(f"{place}.keep_by", operator.keep_by)
     yield from _function(f"{place}.utility", operator.utility)
+    if operator.weight is not None:
+        yield from _names(f"{place}.weight", (operator.weight,))
     if operator.kind == "keyed":
         yield from _keyed(place, operator)
     if operator.kind == "source" or operator.kind == "sink":

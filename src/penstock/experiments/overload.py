@@ -222,8 +222,11 @@ class Verdict:
     plain_latency_s: tuple[float, float]
     alerts_accuracy: float
     """The least."""
+    trends_told: float
+    """The least share that the controller asked to keep."""
     trends_accuracy: tuple[float, float]
-    """Least and mean, while the overload lasted and the first two decisions had been made."""
+    """Least and mean of what was counted, from the third decision of the overload on; a hash of some hundred records
+    keeps a little more or less than it was told."""
     intervals_to_all: float
     """Decisions from the fall of the load until all is kept again; infinite: it never was."""
 
@@ -247,6 +250,7 @@ class Verdict:
             latency_s=_halves(over, middle_s),
             plain_latency_s=_halves(plain_over, middle_s),
             alerts_accuracy=min(m.accuracy[0] for m in shed),
+            trends_told=min(m.told[1] for m in shed),
             trends_accuracy=(
                 min(m.accuracy[1] for m in decided),
                 float(np.mean([m.accuracy[1] for m in decided])),

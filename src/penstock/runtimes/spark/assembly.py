@@ -92,7 +92,10 @@ class Assembly:
             if operator.kind == "transform":
                 self._entries[id_] = self._native(operator)
             else:
-                self._entries[id_] = read_source(self.spark, operator, checkpoint=self.checkpoint)
+                frame = read_source(self.spark, operator, checkpoint=self.checkpoint)
+                if operator.weight is not None:
+                    frame = frame.withColumn(operator.weight, sql.lit(1.0))
+                self._entries[id_] = frame
         return self._entries[id_]
 
     def _native(self, operator: Operator) -> DataFrame:
@@ -148,6 +151,11 @@ class Assembly:
         """The columns as Arrow batches have them in this session."""
         return arrow_schema(columns, self._zone)
 
+    @property
+    def weights(self) -> list[str]:
+        """Columns in which sources weigh their records."""
+        return [source.weight for source in self.dataflow.sources if source.weight is not None]
+
     def salt(self, id_: OperatorId) -> int:
         """What makes shedding after this operator independent of shedding before it."""
         return self._depth[id_] + 1
@@ -177,6 +185,7 @@ class _Hosts:
                 salt=0,
                 keep_by=operator.keep_by,
                 utility=self._ship(operator.utility),
+                weight=operator.weight,
                 measured=id_ not in self._counted_before,
             )
         schema = self._of.schema(self._of.leaving(id_))
@@ -304,6 +313,7 @@ class _Hosts:
             salt=self._of.salt(source.id),
             keep_by=source.keep_by,
             utility=self._ship(source.utility),
+            weight=next((w for w in self._of.weights if w in self._of.leaving(source.id).names), None),
             columns=None if expected == self._of.leaving(source.id) else self._of.schema(expected),
             measured=stream.id not in self._counted_before,
         )

@@ -47,6 +47,8 @@ class Lane:
     keep_by: tuple[str, ...] = ()
     utility: int | None = None
     """Position of the utility function in the shipment."""
+    weight: str | None = None
+    """Column with 1 / the probability with which a record was kept so far."""
     columns: pa.Schema | None = None
     """What the target expects, where that differs from what the source gives."""
     port: int | None = None
@@ -242,7 +244,7 @@ class Task:
         if share >= 1:
             return rows
         utility = None if lane.utility is None else self._functions[lane.utility]
-        return kept(rows, share, by=lane.keep_by, salt=lane.salt, utility=utility)
+        return kept(rows, share, by=lane.keep_by, salt=lane.salt, utility=utility, weight=lane.weight)
 
     def _size(self, way: str, what: str, batch: pa.RecordBatch) -> int:
         """Bytes of a batch, by the bytes per row of the last one that was weighed: weighing takes 10 µs."""

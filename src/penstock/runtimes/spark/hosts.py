@@ -1,7 +1,7 @@
 """What an executor and its host are doing, as seen from a Python task on that executor.
 
 Samples hold running totals; the driver takes the difference of two (`HostLoads`). No agent, no port: a sample is
-taken by a task that runs anyway, at most once a second per worker.
+taken by a worker that runs anyway (`sampling`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pathlib import Path
 
 import psutil
 
-SAMPLE_EVERY_S = 1.0
+LEAST_S = 0.5
+"""Time between two samples whose difference says something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,19 +57,6 @@ class HostLoad:
     net_out_bps: float
     memory_bytes: float
     memory_used_bytes: float
-
-
-_last_sample_s = 0.0
-
-
-def sample_if_due(executor: str) -> HostSample | None:
-    """A sample, or None when this worker took one less than a second ago."""
-    global _last_sample_s  # one Python worker runs one task at a time
-    now = time.time()
-    if now - _last_sample_s < SAMPLE_EVERY_S:
-        return None
-    _last_sample_s = now
-    return take_sample(executor, executor_process())
 
 
 def executor_process() -> psutil.Process:
@@ -146,7 +134,7 @@ class HostLoads:
             if known is not None and sample.time_s <= known.time_s:
                 continue
             # Several workers sample within moments of each other: a difference needs some time between.
-            if known is None or sample.time_s - known.time_s >= SAMPLE_EVERY_S / 2:
+            if known is None or sample.time_s - known.time_s >= LEAST_S:
                 if known is not None:
                     before[sample.executor] = known
                 now[sample.executor] = sample

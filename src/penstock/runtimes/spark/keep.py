@@ -40,24 +40,34 @@ def kept(
     by: Sequence[str] = (),
     salt: int = 0,
     utility: Utility | None = None,
+    weight: str | None = None,
 ) -> pa.RecordBatch:
     """The records of `batch` that a share to keep (0..1) lets pass; at 1 or above the batch itself.
 
-    `by` names the columns to hash, by default all. With `utility` the least useful records go first: a record
-    of utility u is kept with probability min(1, τ / (1 - u)), where τ makes the expected share of the batch
-    `share`. Records of utility 1 are lost last; with utilities all alike this is the plain rule.
+    `by` names the columns to hash, by default all but the weight. With `utility` the least useful records go
+    first: a record of utility u is kept with probability min(1, τ / (1 - u)), where τ makes the expected share of
+    the batch `share`. Records of utility 1 are lost last; with utilities all alike this is the plain rule. The
+    column `weight`, where there is one, is divided by the probability with which its record was kept.
     """
     if share >= 1 or not batch.num_rows:
         return batch
     if share <= 0:
         return batch.slice(0, 0)
-    hashes = record_hashes(batch, by, salt=salt)
+    hashes = record_hashes(batch, by or [n for n in batch.schema.names if n != weight], salt=salt)
+    chance: float | NDArray[np.float64] = share
     if utility is None:
         mask = hashes < np.uint64(int(share * 2.0**64))
     else:
         useless = np.clip(1.0 - np.asarray(utility(batch), dtype=np.float64), _LEAST, 1.0)
-        mask = hashes.astype(np.float64) * 2.0**-64 * useless < _threshold(useless, share)
-    return batch.filter(pa.array(mask))
+        least = _threshold(useless, share)
+        mask = hashes.astype(np.float64) * 2.0**-64 * useless < least
+        chance = np.minimum(1.0, least / useless)[mask]
+    passed = batch.filter(pa.array(mask))
+    at = -1 if weight is None else batch.schema.get_field_index(weight)
+    if at < 0:
+        return passed
+    weights = passed.column(at).to_numpy(zero_copy_only=False) / chance
+    return passed.set_column(at, batch.schema.field(at), pa.array(weights, batch.schema.field(at).type))
 
 
 def record_hashes(batch: pa.RecordBatch, by: Sequence[str] = (), *, salt: int = 0) -> Hashes:

@@ -8,33 +8,27 @@ Nothing here may fail a task: what cannot be measured is left out.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from psutil import Process
 from pyspark import SparkContext, TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
-from penstock.runtimes.spark.hosts import HostSample, executor_process, take_sample
+from penstock.runtimes.spark.hosts import HostSample
 from penstock.runtimes.spark.internals.task_controls import BATCH_KEY
+from penstock.runtimes.spark.sampling import SAMPLER, executor_id
 from penstock.telemetry.moments import Moments
 from penstock.telemetry.sketch import Sketch
 
 KEPT_BATCHES = 256
 """Batches whose records the driver holds until they are taken; older ones are dropped and counted."""
-
-SAMPLE_EVERY_S = 2.0
-"""Time between two looks at an executor's host, each 10 ms of CPU on a machine with a few hundred processes."""
 
 TICK_BITS = 10
 TICK_S = (1 << TICK_BITS) / 1e6
@@ -189,7 +183,7 @@ class TaskMeasures:
         self.task_id = task.taskAttemptId() if task else -1
         self.partition = task.partitionId() if task else 0
         self._about = _about(task)
-        _sampler.start_if_due()
+        SAMPLER.start_if_due()
 
     def tally(self, operator: str, alternate: str) -> Tally:
         """Where to count the operator's calls."""
@@ -240,7 +234,7 @@ class TaskMeasures:
                 for stream, (n, shed, size) in self.streams.items()
             ),
             sinks=tuple(times.record(sink) for sink, times in self.sinks.items()),
-            sample=_sampler.taken(),
+            sample=SAMPLER.taken(),
             **self._about,
         )
 
@@ -318,64 +312,6 @@ def _about(task: TaskContext | None) -> dict[str, Any]:
         "task_id": task.taskAttemptId(),
         "stage_id": task.stageId(),
     }
-
-
-class _Sampler:
-    """Looks at the host for all workers of an executor, beside the tasks: a look goes through all processes there are.
-
-    Workers know of each other by the time of a file in the executor's own folder, which Spark removes at its end.
-    """
-
-    def __init__(self) -> None:
-        self._next_s = 0.0
-        self._sample: HostSample | None = None
-
-    def start_if_due(self) -> None:
-        """Begin a look unless one was taken a moment ago."""
-        now_s = time.monotonic()
-        if now_s < self._next_s:
-            return
-        self._next_s = now_s + SAMPLE_EVERY_S
-        with suppress(OSError):
-            if self._is_my_turn():
-                threading.Thread(target=self._look, name="penstock-host-sample", daemon=True).start()
-
-    def taken(self) -> HostSample | None:
-        """The sample, if one was finished since the last call."""
-        sample, self._sample = self._sample, None
-        return sample
-
-    def _is_my_turn(self) -> bool:
-        folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
-        if not folder:
-            return True
-        mark = Path(folder) / "penstock-host-sample"
-        if mark.exists() and time.time() - mark.stat().st_mtime < SAMPLE_EVERY_S:
-            return False
-        mark.touch()
-        return True
-
-    def _look(self) -> None:
-        with suppress(Exception):
-            self._sample = take_sample(executor_id(), _executor())
-
-
-_sampler = _Sampler()
-
-
-@cache
-def _executor() -> Process:
-    return executor_process()
-
-
-@cache
-def executor_id() -> str:
-    """The id of this worker's executor, which Spark gives its JVM as an argument; `driver` in local mode."""
-    with suppress(Exception):
-        arguments = _executor().cmdline()
-        if "--executor-id" in arguments:
-            return str(arguments[arguments.index("--executor-id") + 1])
-    return "driver"
 
 
 _current: TaskMeasures | None = None

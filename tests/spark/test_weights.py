@@ -1,0 +1,50 @@
+"""Shedding with a user's utility function, live: the useful stay, and weights give back what the whole would give."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.dataflow import constant, flow
+from penstock.policies.shedding import count, total
+from penstock.runtimes.spark.compile import compile_dataflow
+from penstock.runtimes.spark.internals.controls import seeded
+from penstock.runtimes.spark.internals.task_controls import ControlDocument
+from penstock.runtimes.spark.keep import keep_control
+
+from .flows import Collected, record_minus, replayed
+from .streams import wait_for
+
+SHARE, ON_STREAM, ROWS = 0.3, 0.7, 3000
+
+
+def matters(batch: pa.RecordBatch) -> np.ndarray:
+    """Every tenth record matters more."""
+    return np.where(batch.column("number").to_numpy() % 10 == 0, 0.95, 0.2)
+
+
+def test_weights_reach_the_sink_through_operators_and_two_shedders(local_spark, tmp_path: Path):
+    results, builder = Collected(), flow("weighed")
+    events = builder.source(
+        "in", replayed(load=constant(1500.0)), keep_by=("number",), utility=matters, weight="weight"
+    )
+    minus = events.map("minus", record_minus, takes="record")
+    minus.sink("out", results.connector())
+    compiled = compile_dataflow(local_spark, builder.build(), checkpoint=tmp_path / "checkpoint")
+    controls = {keep_control("in"): SHARE, keep_control("minus->out"): ON_STREAM}
+    with seeded(local_spark, ControlDocument(current=controls)):
+        query = compiled.start()
+    wait_for(lambda: sum(p["numInputRows"] for p in query.recentProgress) >= ROWS, what="enough records")
+    query.stop()
+    read = sum(p["numInputRows"] for p in query.recentProgress)
+    assert query.exception() is None
+    batches = {p["batchId"] for p in query.recentProgress}
+    rows = [row for batch, rows in results.batches.items() if batch in batches for row in rows]
+    numbers, keep = -np.array([r["number"] for r in rows]), 1 / np.array([r["weight"] for r in rows])
+
+    useful = numbers % 10 == 0
+    assert np.mean(keep[useful]) > 1.5 * np.mean(keep[~useful])
+    assert abs(len(rows) / read - SHARE * ON_STREAM) < 0.04
+    for estimate, truth in ((count(keep), read), (total(numbers, keep), read * (read - 1) / 2)):
+        low, high = estimate.interval(0.999)
+        assert low <= truth <= high
