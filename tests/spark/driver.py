@@ -30,6 +30,7 @@ from penstock.telemetry import Snapshot
 from tests.conftest import REPOSITORY
 from tests.spark.control import WHY
 from tests.spark.flows import keyed_sums, record_minus, replayed
+from tests.spark.streams import last_source
 
 SUMS, SIGN = OperatorId("sums"), OperatorId("sign")
 
@@ -105,7 +106,7 @@ def main(master: str, folder: Path) -> None:
             "hosts": [hosts.get(str(e)) for e in runtime.steering.places().values()],
         }
     stop_cleanly(spark, runtime.query, timeout_s=120)
-    end["read"] = json.loads(runtime.query.lastProgress["sources"][0]["endOffset"])["next"]
+    end["read"] = last_source(runtime.query).end["next"]
     (folder / "end.json").write_text(json.dumps(end))
     spark.stop()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 from pyspark.sql import SparkSession
 
 from penstock import flow
@@ -21,6 +22,8 @@ from penstock.runtimes.spark.progress import BatchProgress, batches_since
 
 from .flows import Collected, replayed
 from .streams import finished_batch, wait_for
+
+pytestmark = pytest.mark.live
 
 INTERVAL_S = 4.0
 PRECISE_S = 0.01

@@ -15,6 +15,7 @@ SCRIPT = REPOSITORY / "benchmarks" / "interference_live.py"
 
 @pytest.mark.spark
 @pytest.mark.cluster
+@pytest.mark.live
 def test_partitions_leave_a_hogged_host() -> None:
     # A process of its own: it has a cluster whose workers are pinned, and a process holds one Spark at a time.
     command = [sys.executable, str(SCRIPT), "--json", "--quiet", "0", "--alone", "0", "--steered", "8"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 
@@ -14,10 +13,11 @@ from penstock.dataflow import constant, flow
 from penstock.dataflow.connectors import discard, kafka
 from penstock.runtimes.spark.broker import KafkaBroker, feeding
 from penstock.runtimes.spark.launch import launch
+from penstock.runtimes.spark.progress import kafka_total
 from penstock.runtimes.spark.runtime import SparkRuntime
 
 from .flows import record_minus
-from .streams import finished_batch
+from .streams import finished_batch, last_source
 
 RATE_RPS = 300.0
 
@@ -37,8 +37,7 @@ class Broker:
 
 def read_so_far(runtime: SparkRuntime) -> int:
     """Records in batches that have ended."""
-    offsets = json.loads(runtime.query.lastProgress["sources"][0]["endOffset"])
-    return sum(offset for topic in offsets.values() for offset in topic.values())
+    return kafka_total(last_source(runtime.query).end)
 
 
 def test_rate_and_lag_agree_with_the_broker(

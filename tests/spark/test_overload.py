@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from penstock.experiments.overload import Trial, Verdict, run_trial
 from penstock.runtimes.spark.broker import KafkaBroker
+
+pytestmark = pytest.mark.live
 
 TRIAL = Trial(calm_s=6, overload_s=24, after_s=12)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from penstock.control import PolicyRun, Settings
@@ -18,6 +19,8 @@ from penstock.runtimes.spark.runtime import SparkRuntime
 
 from .correlated import KEYS, correlated
 from .streams import finished_batch, wait_for
+
+pytestmark = pytest.mark.live
 
 PARTITIONS = 6
 MEASURED = 3

@@ -1,6 +1,5 @@
 """The replay source on real Spark: nothing lost, nothing twice, true times, also after a restart."""
 
-import json
 import time
 from pathlib import Path
 
@@ -12,13 +11,9 @@ from penstock.runtimes.spark.compile import compile_dataflow
 from penstock.runtimes.spark.replay import ADMISSION_CONTROL, backlog
 
 from .flows import Collected, record_minus, replayed
-from .streams import finished_batch, wait_for
+from .streams import finished_batch, last_source, wait_for
 
 RATE_RPS = 400.0
-
-
-def offset_of(query) -> dict:
-    return json.loads(query.lastProgress["sources"][0]["endOffset"])
 
 
 def test_a_restart_continues_on_the_same_clock(local_spark, tmp_path: Path):
@@ -31,7 +26,7 @@ def test_a_restart_continues_on_the_same_clock(local_spark, tmp_path: Path):
     for stop_after in (2, 5):
         query = compile_dataflow(local_spark, dataflow, checkpoint=tmp_path / "checkpoint").start()
         finished_batch(query, stop_after)
-        seen = offset_of(query)
+        seen = last_source(query).end
         clocks.add(seen["started_us"])
         query.stop()  # in the middle of whatever runs
     assert len(clocks) == 1
@@ -54,8 +49,8 @@ def test_progress_tells_what_is_due(local_spark, tmp_path: Path):
     builder.source("in", replayed(5000.0, max_rows_per_batch=50)).sink("out", out.connector())
     query = compile_dataflow(local_spark, builder.build(), checkpoint=tmp_path / "checkpoint").start()
     finished_batch(query, 2)
-    source = query.lastProgress["sources"][0]
-    due, read = json.loads(source["latestOffset"])["next"], json.loads(source["endOffset"])["next"]
+    source = last_source(query)
+    due, read = source.latest["next"], source.end["next"]
     assert due > read >= len(out.rows) - 50
     assert max(len(rows) for rows in out.batches.values()) == 50
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -24,6 +23,7 @@ from penstock.runtimes.spark.attach import attach
 from penstock.runtimes.spark.autopilot import Autopilot
 from penstock.runtimes.spark.internals.executors import Executors
 from penstock.runtimes.spark.internals.pacing import stop_cleanly
+from penstock.runtimes.spark.internals.repartition import repartition_reason
 from penstock.runtimes.spark.keep import record_hashes
 from penstock.runtimes.spark.launch import launch
 from penstock.runtimes.spark.runtime import RuntimeOptions, SparkRuntime
@@ -31,7 +31,7 @@ from penstock.telemetry import MachineClass
 
 from .control import WHY, carry_out
 from .flows import KEYS, Collected, keyed_sums, numbers, record_minus, replayed
-from .streams import finished_batch, next_batch, started, wait_for
+from .streams import finished_batch, last_source, next_batch, started, wait_for
 from .streams import numbers as plain_numbers
 
 THREE = RuntimeOptions(machine=MachineClass(name="executor", available=3))
@@ -64,7 +64,7 @@ def stopped(runtime: SparkRuntime) -> int:
     """Stop the query between two batches; the number of records it has read."""
     stop_cleanly(runtime.spark, runtime.query, timeout_s=120)
     runtime.close()
-    return int(json.loads(runtime.query.lastProgress["sources"][0]["endOffset"])["next"])
+    return int(last_source(runtime.query).end["next"])
 
 
 def expected(read: int) -> dict[int, tuple[int, int]]:
@@ -150,6 +150,9 @@ def test_number_of_state_partitions_changes_by_a_restart(local_spark: SparkSessi
     finished_batch(runtime.query, 1)
     carry_out(runtime, Shed(reason=WHY, operator="in", keep=0.999999))
     done = carry_out(runtime, Scale(reason=WHY, operator="sums", current=2, target=4))["sums"]
+    if repartition_reason(local_spark) is not None:
+        assert done.status == "blocked", "an older Spark cannot, and says so"
+        return
     assert done.status == "applied", done
     first = finished_batch(runtime.query, 0)
     next_batch(runtime.query)
