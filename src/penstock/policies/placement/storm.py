@@ -121,9 +121,9 @@ def ols(
     _, labels = np.unique(in_worker, return_inverse=True)
     between_workers = problem.contracted(labels)
     workers = between_workers.tasks
-    most = min(problem.nodes, workers)
+    most = max(1, min(problem.nodes, workers))
     fewest = math.ceil(workers / most)
-    nodes = fewest + math.ceil(beta * (most - fewest))
+    nodes = min(most, max(1, fewest + math.ceil(beta * (most - fewest))))
     on_node = paired(between_workers, problem.limits, _most(workers, nodes, delta))
     return placed_rest(problem, _on_more_nodes(between_workers, on_node, nodes)[labels])
 
