@@ -226,7 +226,8 @@ class Sinks(Table):
     min_accuracy: Floats
     records: Floats
     accuracy: Floats
-    """Share of the application's input that counted for the result, 0..1."""
+    """Share of the application's input that counts for the result, 0..1: what shedding lets pass. What waits is late,
+    not lost; the backlog of the sources says how much that is."""
     latency_s: Moments
     """From a record's true source time to the moment its result was there."""
     sketch: tuple[Sketch, ...]
