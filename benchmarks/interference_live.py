@@ -6,7 +6,7 @@ A loopback cluster of two workers with a core each, every worker and its executo
 hashes; batches have the same number of records throughout. One run of one query in three phases: quiet; then processes
 that do nothing but count start on the CPU of the second worker, without Penstock; then with it. Each phase is judged by
 its last batches. If the slowed host keeps a share of 1/s, no placement on two executors gets back more than s/(s+1) of
-what was lost: its work has to be done somewhere. Under four minutes. Exit 1: a goal was missed.
+what was lost: its work has to be done somewhere. Five minutes or so. Exit 1: a goal was missed.
 """
 
 from __future__ import annotations

@@ -275,3 +275,15 @@ def test_negative_values_may_be_allowed() -> None:
     options = ForecastOptions(nonnegative=False, horizon_steps=6)
     result = forecast(fed(np.full((40, 1), -7.0), options), 3, options)
     np.testing.assert_allclose(result.mean, -7.0)
+
+
+def test_a_constant_series_is_fitted_only_once_it_changes() -> None:
+    options = ForecastOptions()
+    state = start(2, options)
+    for step in range(60):
+        state = update(state, np.array([5.0, 5.0 + step % 3]), options)
+    assert state.holt.fitted_on[0] == 0
+    assert state.holt.fitted_on[1] > 0
+    for step in range(3):
+        state = update(state, np.array([6.0 + step, 5.0]), options)
+    assert state.holt.fitted_on[0] > 0

@@ -18,9 +18,9 @@ SCRIPT = REPOSITORY / "benchmarks" / "interference_live.py"
 @pytest.mark.live
 def test_partitions_leave_a_hogged_host() -> None:
     # A process of its own: it has a cluster whose workers are pinned, and a process holds one Spark at a time.
-    command = [sys.executable, str(SCRIPT), "--json", "--quiet", "0", "--alone", "0", "--steered", "8"]
+    command = [sys.executable, str(SCRIPT), "--json", "--quiet", "0", "--alone", "0", "--steered", "10"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
-    found = json.loads(done.stdout)
+    found = json.loads(done.stdout[done.stdout.index("{") :])
     calm, hogged = "127.0.0.2", "127.0.0.3"
     before, after = found["placed_before"], found["placed_after"]
     assert sum(after.values()) == sum(before.values()) == 10

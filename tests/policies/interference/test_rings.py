@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.forecast import forecast, start, update
 from penstock.policies.interference import Rings, RingShape
+from penstock.policies.interference.filling import _issued, _options
 from penstock.policies.interference.rings import smoothed
 from penstock.policies.interference.scores import scores_at_home, scores_on_nodes
 
@@ -114,3 +116,14 @@ def test_the_same_load_costs_more_on_a_full_node_and_less_when_it_is_late() -> N
 
     assert scores(early)[1] > 10 * scores(early)[0]
     assert np.all(scores(late) < scores(early))
+
+
+def test_a_surprise_is_measured_by_the_forecast_that_was_issued() -> None:
+    rng, options = np.random.default_rng(0), _options(12, 36)
+    state = start(4, options)
+    for _ in range(80):
+        state = update(state, rng.uniform(0, 10, 4), options, known=rng.uniform(size=4) > 0.2)
+        ahead, (mean, sigma) = forecast(state, 1, options), _issued(state)
+        seen = np.isfinite(state.last)
+        np.testing.assert_allclose(mean[seen], ahead.mean[seen, 0])
+        np.testing.assert_allclose(sigma[seen], ahead.sigma[seen, 0])

@@ -84,13 +84,14 @@ def observe(
     recent = recent[:, -mean_steps:]
     seen = np.isfinite(recent)
     mean = np.where(seen, recent, 0.0).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
-    before = forecast(learned.state, 1, options)
+    expected, sigma = _issued(learned.state)
     state = update_forecast(learned.state, mean, options, known=known)
     # Believed at once: what comes far off all experience, such as a computation that wakes up.
-    off = mean - before.mean[:, 0]
-    tolerance = SURPRISE_SIGMAS * before.sigma[:, 0] + 1e-9
-    after = forecast(state, 1, options).mean[:, 0]
-    surprised = known & (np.abs(off) > tolerance) & np.isfinite(learned.state.last)
+    surprised = known & (np.abs(mean - expected) > SURPRISE_SIGMAS * sigma + 1e-9)
+    shift = learned.shift
+    if surprised.any() or shift.any():
+        missing = mean - forecast(state, 1, options).mean[:, 0]
+        shift = np.where(surprised, missing, _lasting(shift, missing))
     return Learned(
         ids=ids,
         step_s=learned.step_s,
@@ -98,8 +99,18 @@ def observe(
         recent=recent,
         cpu_s=_blended(learned.cpu_s, cpu_s),
         size_bytes=_blended(learned.size_bytes, size_bytes),
-        shift=np.where(surprised, mean - after, _lasting(learned.shift, mean - after)),
+        shift=shift,
     )
+
+
+def _issued(state: ForecastState) -> tuple[Floats, Floats]:
+    """(mean, sigma) that were issued a step ago for now; NaN where nothing was, which surprises nobody."""
+    for pending in state.errors.pending:
+        if pending.due == state.clock and pending.probe == 0:
+            square = state.errors.squared[:, 0]
+            return pending.issued, np.where(np.isnan(square), np.abs(pending.issued), np.sqrt(square))
+    nothing = np.full(state.series_count, np.nan)
+    return nothing, nothing
 
 
 def _lasting(shift: Floats, residual: Floats) -> Floats:
