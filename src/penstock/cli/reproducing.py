@@ -63,7 +63,7 @@ def reproduce_paper(paper: str, plot: Path | None, *, as_json: bool) -> int:
             if complaints.is_terminal:
                 status.update(f"{what} …")
             else:
-                complaints.print(f"{what} …", markup=False)
+                complaints.print(what, markup=False, soft_wrap=True)
 
         found = PAPERS[paper]()(plot=plot, tell=tell)
     if as_json:
