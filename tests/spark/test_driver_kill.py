@@ -62,6 +62,11 @@ def cycles(folder: Path) -> int:
         return sum(1 for run in journal.runs() for _ in journal.cycles(run.id))
 
 
+def batches(folder: Path) -> int:
+    """Micro-batches that wrote results."""
+    return len(list((folder / "out" / "_spark_metadata").glob("[0-9]*")))
+
+
 def committed(folder: Path) -> set[Path]:
     """The files of batches that ended: what every reader that knows Spark's file sink sees."""
     logs = (log.read_text().splitlines()[1:] for log in (folder / "_spark_metadata").glob("[0-9]*"))
@@ -77,9 +82,13 @@ def test_kill_of_the_driver_keeps_results_controls_and_placement(tmp_path: Path)
             seen = cycles(tmp_path)
             wait_for(lambda: cycles(tmp_path) > seen + 3, what="batches with them in force")
             kill_all(first)
-        known = cycles(tmp_path)
+        known, written = cycles(tmp_path), batches(tmp_path)
         with driver(cluster.master_url, tmp_path) as second:
-            wait_for(lambda: cycles(tmp_path) > known + 12, timeout_s=200, what="the second life")
+            wait_for(
+                lambda: cycles(tmp_path) > known + 12 and batches(tmp_path) > written + 6,
+                timeout_s=200,
+                what="the second life",
+            )
             second.terminate()
             assert second.wait(150) == 0, (tmp_path / "driver.log").read_text()[-3000:]
     end = json.loads((tmp_path / "end.json").read_text())

@@ -109,6 +109,8 @@ class Pacing:
 
     def _interval(self) -> tuple[Any, Any]:
         executor = self._execution.triggerExecutor()
+        if executor is None:
+            raise SparkInternalsError(INTERVAL, "the query has not begun yet")
         if executor.getClass().getSimpleName() != "ProcessingTimeExecutor":
             raise SparkInternalsError(
                 INTERVAL, f"a {executor.getClass().getSimpleName()} has no interval to change"
@@ -132,6 +134,9 @@ def stop_cleanly(spark: SparkSession, query: StreamingQuery, *, timeout_s: float
     """
     deadline_s = time.monotonic() + timeout_s
     pacing = Pacing(spark, query)
+    # A query that was just started gets its trigger a moment later.
+    while execution(query).triggerExecutor() is None and query.isActive and time.monotonic() < deadline_s:
+        time.sleep(0.02)
     interval_ms = pacing.interval_ms()
     # Spark triggers at the next multiple of the interval since 1970; the first multiple of a moment that
     # lies ahead is that moment.
