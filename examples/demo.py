@@ -15,8 +15,8 @@ from penstock.cli.running import RunRequest, run_dataflow
 from penstock.workloads.enrichment import enrichment
 
 WORKERS = 3
-BOUND_MS = 6000
-STEPS = ((30, 60), (25, 100), (50, 320), (45, 100))
+BOUND_MS = 8000
+STEPS = ((30, 40), (20, 100), (20, 180), (30, 270), (50, 100))
 """Seconds and records per second; the first is the warm-up. One executor does about 230 a second."""
 
 

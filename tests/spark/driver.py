@@ -13,6 +13,7 @@ import json
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from penstock.runtimes.spark.autopilot import Autopilot
 from penstock.runtimes.spark.internals.executors import Executors
 from penstock.runtimes.spark.internals.pacing import stop_cleanly
 from penstock.runtimes.spark.launch import controls_of, launch
+from penstock.runtimes.spark.runtime import SparkRuntime
 from penstock.runtimes.spark.session import create_session
 from penstock.telemetry import Snapshot
 from tests.conftest import REPOSITORY
@@ -100,15 +102,21 @@ def main(master: str, folder: Path) -> None:
     )
     with pilot:
         stop.wait()
-        hosts = {e.id: e.host for e in Executors(spark).list()}
-        end: dict[str, Any] = {
-            "controls": dict(runtime.controls),
-            "hosts": [hosts.get(str(e)) for e in runtime.steering.places().values()],
-        }
+        # Moves take a few micro-batches, long ones on a busy machine.
+        patience_s = time.monotonic() + 90
+        while len(set(hosts := _hosts(runtime))) > 1 and time.monotonic() < patience_s:
+            time.sleep(0.5)
+        end: dict[str, Any] = {"controls": dict(runtime.controls), "hosts": hosts}
     stop_cleanly(spark, runtime.query, timeout_s=120)
     end["read"] = last_source(runtime.query).end["next"]
     (folder / "end.json").write_text(json.dumps(end))
     spark.stop()
+
+
+def _hosts(runtime: SparkRuntime) -> list[str | None]:
+    """Where each state partition is."""
+    hosts = {e.id: e.host for e in Executors(runtime.spark).list()}
+    return [hosts.get(str(e)) for e in runtime.steering.places().values()]
 
 
 if __name__ == "__main__":

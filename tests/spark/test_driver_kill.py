@@ -90,7 +90,7 @@ def test_kill_of_the_driver_keeps_results_controls_and_placement(tmp_path: Path)
                 what="the second life",
             )
             second.terminate()
-            assert second.wait(150) == 0, (tmp_path / "driver.log").read_text()[-3000:]
+            assert second.wait(240) == 0, (tmp_path / "driver.log").read_text()[-3000:]
     end = json.loads((tmp_path / "end.json").read_text())
     assert end["controls"] == {"alternate:sign": "minus"}
     assert len(set(end["hosts"])) == 1, "all state is back on the executor's host it was moved to"
