@@ -5,9 +5,6 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 BOTH   := -n 2 --dist loadfile  # two processes; a file's tests stay together, they share what is slow to make
 
-# On a shared machine one stall may break a test of kills and moves that is in order; two in a row do not.
-AGAIN  := $(BIN)/pytest tests/spark --last-failed --last-failed-no-failures none
-
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-quick test-spark test-cluster test-live test-spark-4.1 check lint types examples bench lock clean
 
@@ -26,10 +23,9 @@ $(READY): requirements.lock pyproject.toml scripts/ensure_java.sh
 demo: setup      ## the main job: a dataflow under control, about two minutes, with a summary at the end
 	$(BIN)/python examples/demo.py
 
-test: setup      ## the tests: the quick ones, then those on real Spark, local and on a loopback cluster
+test: setup      ## the tests: the quick ones, then those on real Spark in local mode
 	$(BIN)/pytest tests --ignore=tests/spark $(BOTH)
 	$(BIN)/pytest tests/spark -m "not live and not cluster"
-	$(BIN)/pytest tests/spark -m "cluster and not live" || $(AGAIN)
 
 test-quick: setup  ## everything that needs no Spark
 	$(BIN)/pytest tests --ignore=tests/spark -m "not slow" $(BOTH)
