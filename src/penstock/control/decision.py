@@ -131,7 +131,7 @@ def _recovery(
     settings: Settings,
     faults: Sequence[Fault],
 ) -> Decision:
-    """The first cycle after a restart only puts back what had been asked for; policies act from the next one on."""
+    """The first cycles after a restart only put back what had been asked for; policies act after them."""
     recovery = standing.desired.missing(snapshot)
     plan, _ = arbitrate([recovery], snapshot, ArbitrationMemory(), settings.arbitration)
     said = _not_done(proposals, "recovering")
@@ -170,9 +170,7 @@ def carried_out(
     promised = tuple(pending for p in begun if (pending := expect(p.action, p.policy, snapshot)) is not None)
     actions = [p.action for p in begun]
     return Standing(
-        desired=standing.desired.after(
-            actions, failed, dict(zip(snapshot.nodes.ids, snapshot.nodes.hosts, strict=False))
-        ),
+        desired=standing.desired.after(actions, failed, snapshot),
         damping=rest(standing.damping, actions, snapshot, settings.damping),
         arbitration=settle(standing.arbitration, begun, snapshot),
         pending=still + promised,

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from penstock.control.effects import read, task_row
 from penstock.dataflow import OperatorId
-from penstock.policies.proposal import Action, Move, Pace, Proposal, Reason, Release, Scale, Shed, Switch
+from penstock.policies.proposal import (
+    Acquire,
+    Action,
+    Move,
+    Pace,
+    Proposal,
+    Reason,
+    Release,
+    Scale,
+    Shed,
+    Switch,
+)
 from penstock.telemetry import Nodes, Snapshot
 
 RECOVERY = "recovery"
@@ -28,7 +41,7 @@ class Desired:
     keep: Mapping[str, float] = field(default_factory=dict)
     deadline_s: Mapping[str, float] = field(default_factory=dict)
     node: Mapping[str, str] = field(default_factory=dict)
-    """Task to the node it was moved to."""
+    """Task to the node it was moved to, or was left on when others of its operator were moved."""
     host: Mapping[str, str] = field(default_factory=dict)
     """The host of each of those nodes: a restarted engine may give its nodes other names."""
 
@@ -36,13 +49,23 @@ class Desired:
         self,
         actions: Iterable[Action],
         failed: Iterable[Action] = (),
-        hosts: Mapping[str, str] | None = None,
+        snapshot: Snapshot | None = None,
     ) -> Desired:
-        """With what the actions ask for, and without what turned out not to work; `hosts` of nodes as they are now."""
+        """With what the actions ask for, and without what turned out not to work.
+
+        The snapshot that they were decided on tells where the rest was: who moves some tasks of an operator has
+        decided to leave the others where they are, and a restarted engine may put those anywhere.
+        """
         tables: dict[str, dict[str, Any]] = {
             name: dict(getattr(self, name))
             for name in ("parallelism", "alternate", "keep", "deadline_s", "node")
         }
+        actions = tuple(actions)
+        if any(isinstance(a, Acquire) or (isinstance(a, Scale) and a.operator is None) for a in actions):
+            tables["node"] = {}  # the engine spreads its tasks over the nodes that there are then
+        elif snapshot is not None:
+            moved = {a.operator for a in actions if isinstance(a, Move)}
+            tables["node"] = {**_places(snapshot, moved), **tables["node"]}
         for action in actions:
             entry = _entry(action)
             if entry is not None:
@@ -61,7 +84,8 @@ class Desired:
             entry = _entry(action)
             if entry is not None and tables[entry[0]].get(entry[1]) == entry[2]:
                 del tables[entry[0]][entry[1]]
-        known = {**self.host, **(hosts or {})}
+        hosts = {} if snapshot is None else dict(zip(snapshot.nodes.ids, snapshot.nodes.hosts, strict=False))
+        known = {**self.host, **hosts}
         tables["host"] = {node: known[node] for node in set(tables["node"].values()) if known.get(node)}
         return Desired(**tables)
 
@@ -74,7 +98,7 @@ class Desired:
             if row is None or to is None or snapshot.nodes.draining[to]:
                 continue
             at = snapshot.tasks.node[row]
-            if at >= 0 and at != to:
+            if at >= 0 and at != to and not snapshot.tasks.moving[row]:
                 operator = dataflow.operators[snapshot.tasks.operator[row]].id
                 actions.append(
                     Move(
@@ -119,12 +143,34 @@ class Desired:
         ]
         return Proposal(policy=RECOVERY, actions=tuple(actions))
 
+    def is_answerable(self, snapshot: Snapshot) -> bool:
+        """Whether the engine tells of each task where it is, and each node to go back to is there.
+
+        Right after a restart it may not: state that nobody has opened yet has no place, and nodes come one by one.
+        """
+        for task, node in self.node.items():
+            row = task_row(snapshot, task)
+            if row is None or snapshot.tasks.node[row] < 0 or self._row(snapshot.nodes, node) is None:
+                return False
+        return True
+
     def _row(self, nodes: Nodes, node: str) -> int | None:
         """Where the node is now: under its name, or another one on its host."""
         row, host = nodes.row.get(node), self.host.get(node)
         if host is None or (row is not None and nodes.hosts[row] == host):
             return row
         return next((i for i, one in enumerate(nodes.hosts) if one == host), None)
+
+
+def _places(snapshot: Snapshot, operators: Collection[OperatorId]) -> dict[str, str]:
+    """Where the tasks of these operators are, as far as it is known."""
+    tasks, ids = snapshot.tasks, snapshot.nodes.ids
+    places = {}
+    for operator in operators:
+        mine = np.flatnonzero((tasks.operator == snapshot.dataflow.row[operator]) & (tasks.node >= 0))
+        where = zip(tasks.index[mine].tolist(), tasks.node[mine].tolist(), strict=True)
+        places.update({f"{operator}[{index}]": ids[node] for index, node in where})
+    return places
 
 
 def _entry(action: Action) -> tuple[str, str, Any] | None:

@@ -28,6 +28,9 @@ Subscriber = Callable[[Cycle, Snapshot | None], None]
 REHEARSALS = 2
 """Decisions in a rehearsal: the second one starts from a memory that the first has made."""
 
+RECOVERY_CYCLES = 5
+"""How long a restarted loop waits for an engine that does not yet tell where everything is; then policies act."""
+
 
 class Stop(Protocol):
     """What tells the loop to end, such as a `threading.Event`."""
@@ -76,6 +79,7 @@ class Loop:
         self._memory_types = {name: type(memory) for name, memory in self._memories.items()}
         self._standing = Standing()
         self._recovered: Latest | None = None
+        self._recovery_cycles = 0
         if resume is not None:
             self._recover(resume)
         self._packed_memories = self._pack_memories({})
@@ -117,9 +121,11 @@ class Loop:
         began = time.perf_counter()
         self._number += 1
         snapshot = self._observe()
-        recovering = self._recovered is not None and snapshot is not None
-        if self._recovered is not None and snapshot is not None and snapshot.time_s < self._recovered.time_s:
-            self._start_time_anew()
+        recovering = self._recovery_cycles > 0 and snapshot is not None
+        if self._recovered is not None and snapshot is not None:
+            if snapshot.time_s < self._recovered.time_s:
+                self._start_time_anew()
+            self._recovered = None
         effects = self._compare(snapshot)
         evidence = self._evidence(snapshot)
         decision = self._decide(snapshot, recovering)
@@ -182,7 +188,9 @@ class Loop:
             if decided is not None:
                 for fault in decided.faults:
                     self._fault(fault)
-                self._recovered = None
+                if recovering:
+                    done = self._standing.desired.is_answerable(snapshot)
+                    self._recovery_cycles = 0 if done else self._recovery_cycles - 1
                 return decided
         now_s = self.clock.now() if snapshot is None else snapshot.time_s
         return Decision(plan=Plan(time_s=now_s), memories=self._memories, standing=self._standing)
@@ -259,7 +267,7 @@ class Loop:
         latest = None if self.journal is None else self._guard("recover", lambda: self._latest(run))
         if latest is None:
             return
-        self._number, self._recovered = latest.number, latest
+        self._number, self._recovered, self._recovery_cycles = latest.number, latest, RECOVERY_CYCLES
         standing = self._guard("recover", lambda: unpack(Standing, latest.standing))
         self._standing = standing or self._standing
         for name, kind in self._memory_types.items():
