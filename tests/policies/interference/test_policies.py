@@ -23,6 +23,7 @@ from penstock.policies.interference import (
 from penstock.policies.interference.demand import obtained_share
 from penstock.policies.interference.policy import soon_quiet
 from penstock.policies.proposal import Move
+from penstock.telemetry import Batches
 from tests.policies.interference.scenes import a_crowd
 
 
@@ -101,13 +102,59 @@ def test_a_node_that_keeps_tasks_waiting_for_its_cores_gives_computations_away()
     assert proposals[1].actions[0].reason.facts["slowness"] == pytest.approx(4.0)
 
 
+def test_a_node_that_was_emptied_for_its_foreign_load_stays_empty_while_that_lasts() -> None:
+    """Nothing is there any more to tell how slow it is; what others use is."""
+
+    def scene(time_s: float, counts: tuple[int, int], others: float):
+        found = a_crowd(
+            counts, time_s=time_s, cores=1.0, rate_rps=2.0, cost_s=0.005, foreign={0: 0.1, 1: others}
+        )
+        held = np.where(found.tasks.node == 1, 20.0, 1.0) * found.tasks.busy_s
+        return replace(found, tasks=found.tasks.with_columns(busy_s=held))
+
+    crowded = [scene(5.0 * k, (5, 5), 0.9) for k in (1, 2)]
+    empty = [scene(5.0 * k, (10, 0), 0.9) for k in range(3, 20)]
+    proposals, memory = ours(crowded + empty)
+    assert proposals[1].actions
+    assert not any(p.actions for p in proposals[2:])
+    calm = [scene(5.0 * k, (10, 0), 0.0) for k in range(20, 23)]
+    policy, options, back = Interference(), InterferenceOptions(), []
+    for one in calm:
+        proposal, memory = policy.decide(one, memory, options)
+        back += proposal.actions
+    assert {a.target for a in back} == {"n1"}
+
+
+def test_batches_longer_than_an_interval_count_for_the_time_they_took() -> None:
+    """Told in one interval of 5 s, done in 15 s: nothing else may follow from it than from a look every 15 s."""
+    scenes, told = [], []
+    for i in range(4):
+        scene = a_crowd((5, 5), time_s=15.0 * (i + 1), interval_s=15.0, cores=1.0, rate_rps=10.0, cost_s=0.01,
+                        foreign={1: 0.8})  # fmt: skip
+        held = np.where(scene.tasks.node == 1, 4.0, 1.0) * scene.tasks.busy_s
+        scenes.append(replace(scene, tasks=scene.tasks.with_columns(busy_s=held)))
+        late = scenes[-1].tasks.with_columns(cpu=scene.tasks.cpu * 3)
+        told += [a_crowd((5, 5), time_s=15.0 * i + s, cores=1.0, known=False) for s in (5.0, 10.0)]
+        told.append(replace(scenes[-1], interval_s=5.0, tasks=late, batches=a_batch(14.5)))
+    expected, found = ours(scenes)[0], [p for p in ours(told)[0] if p.actions]
+    assert moved(scenes[0], found) == moved(scenes[0], expected)
+    assert moved(scenes[0], found)["n1"] < 3
+
+
+def a_batch(duration_s: float) -> Batches:
+    one = np.array([duration_s])
+    return Batches(id=np.zeros(1, int), records=one, duration_s=one, fixed_s=one, busy_s=one, interval_s=0.0)
+
+
 def test_a_crowd_of_our_own_does_not_make_a_node_slow() -> None:
     # 25 tasks want 5 of 4 cores: each holds 1.25 times as long as it works.
     scenes = []
     for scene in steady(counts=(25, 25)):
         tasks = scene.tasks.with_columns(cpu=scene.tasks.cpu / 1.25)
         scenes.append(replace(scene, tasks=tasks))
-    assert obtained_share(scenes[0], scenes[0].nodes.cores).tolist() == [1.0, 1.0]
+    share, judged = obtained_share(scenes[0], scenes[0].nodes.cores)
+    assert share.tolist() == [1.0, 1.0]
+    assert judged.all()
 
 
 def test_without_new_figures_nothing_is_decided() -> None:

@@ -26,6 +26,8 @@ class Remembered:
     """What was learned of computations, and who rests until when."""
 
     learned: Learned = field(default_factory=Learned.nothing)
+    seen_s: float | None = None
+    """When tasks last had something to tell."""
     cooling_s: Mapping[str, float] = field(default_factory=dict)
     """Node to the time its cool-down ends."""
     refused_s: Mapping[str, float] = field(default_factory=dict)

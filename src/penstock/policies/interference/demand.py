@@ -7,6 +7,7 @@ the sources along the streams.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,8 +23,22 @@ Bools = NDArray[np.bool_]
 CPU, NETWORK, MEMORY = 0, 1, 2
 LEAST_SHARE = 0.02
 """A node always has a little to give, or nothing there could be compared."""
+LEAST_WANTED = 0.05
+"""Share of a node's time that tasks must want for it to be judged by them."""
+STILL = 0.5
+"""Share of the foreign load there was that must be left for a node to count as crowded as it was."""
 SLOW = 1.1
 """Records must cost this many times more on a node than elsewhere for the node to be called slow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crowded:
+    """What tasks on a node were seen to get of its cores, beside whom."""
+
+    share: float
+    """Of the time in which they wanted a core, 0..1."""
+    foreign_cpu: float
+    """Cores that others used then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,14 +55,35 @@ class Capacity:
     """Share of its bandwidth, 0..1."""
     slowness: Floats
     """How many times longer tasks take there than they would alone on a usual node, at least 1."""
+    crowded: Mapping[str, Crowded]
+    """Nodes on which tasks had to wait for a core, for the next look."""
 
     @classmethod
-    def of(cls, snapshot: Snapshot, *, fair_share: float) -> Capacity:
-        """The capacity that a snapshot shows. Foreign load leaves at least a `fair_share` of the cores."""
+    def of(
+        cls, snapshot: Snapshot, *, fair_share: float, crowded: Mapping[str, Crowded] | None = None
+    ) -> Capacity:
+        """The capacity that a snapshot shows. Foreign load leaves at least a `fair_share` of the cores.
+
+        `crowded`, as of the last look: a node that was emptied for its foreign load has no task any more to show it.
+        """
         nodes = snapshot.nodes
         cores = np.where(nodes.cores > 0, nodes.cores, 1.0)
         foreign = np.where(nodes.known, _clean(nodes.foreign_cpu), 0.0)
-        slowness = np.maximum(node_slowness(snapshot), 1.0 / obtained_share(snapshot, cores))
+        share, judged = obtained_share(snapshot, cores)
+        kept = {
+            id_: before
+            for id_, before in (crowded or {}).items()
+            if (row := nodes.row.get(id_)) is not None
+            and not judged[row]
+            and foreign[row] > STILL * before.foreign_cpu
+        }
+        for id_, before in kept.items():
+            share[nodes.row[id_]] = before.share
+        fresh = {
+            nodes.ids[n]: Crowded(share=float(share[n]), foreign_cpu=float(foreign[n]))
+            for n in np.flatnonzero(judged & (share < 1.0)).tolist()
+        }
+        slowness = np.maximum(node_slowness(snapshot), 1.0 / share)
         left = np.clip(cores - foreign, max(fair_share, LEAST_SHARE) * cores, cores)
         bandwidth = np.where(nodes.bandwidth_bps > 0, nodes.bandwidth_bps, np.inf)
         others = np.where(nodes.known, _foreign_network(snapshot), 0.0)
@@ -59,6 +95,7 @@ class Capacity:
             foreign_cpu=np.clip(foreign / cores, 0.0, 1.0),
             foreign_network=np.clip(others / bandwidth, 0.0, 1.0),
             slowness=slowness,
+            crowded=kept | fresh,
         )
 
 
@@ -137,18 +174,20 @@ def node_slowness(snapshot: Snapshot) -> Floats:
     return np.where((expected > 0) & (slow > SLOW), slow, 1.0)
 
 
-def obtained_share(snapshot: Snapshot, cores: Floats) -> Floats:
-    """[node]: of the time in which tasks there wanted a core, the share in which they had one, 0..1.
+def obtained_share(snapshot: Snapshot, cores: Floats) -> tuple[Floats, Bools]:
+    """[node]: of the time in which tasks there wanted a core, the share in which they had one; whether that is known.
 
-    A crowd of our own on too few cores is left out: what is missing then is no fault of the node.
+    A crowd of our own on too few cores is left out: what is missing then is no fault of the node. Tasks that want next
+    to nothing get it in one slice on the busiest machine, and say nothing about it.
     """
     tasks, count, interval_s = snapshot.tasks, len(snapshot.nodes), max(snapshot.interval_s, 1e-9)
     rows = np.flatnonzero(tasks.known & (tasks.node >= 0) & (tasks.busy_s > 0) & (tasks.cpu >= 0))
     wanted = totals(tasks.node[rows], tasks.busy_s[rows], count)
     had = totals(tasks.node[rows], tasks.cpu[rows] * interval_s, count)
+    judged = wanted > LEAST_WANTED * interval_s * cores
     crowd = np.maximum(wanted / (interval_s * cores), 1.0)
-    share = np.where(wanted > 0, had / np.where(wanted > 0, wanted, 1.0) * crowd, 1.0)
-    return np.where(share * SLOW < 1.0, np.maximum(share, LEAST_SHARE), 1.0)
+    share = np.where(judged, had / np.where(wanted > 0, wanted, 1.0) * crowd, 1.0)
+    return np.where(share * SLOW < 1.0, np.maximum(share, LEAST_SHARE), 1.0), judged
 
 
 def _foreign_network(snapshot: Snapshot) -> Floats:

@@ -14,7 +14,7 @@ from penstock.policies.interference.demand import CPU, NETWORK
 from penstock.policies.interference.options import NeptuneOptions
 from penstock.policies.interference.rings import Floats, smoothed, summed
 from penstock.policies.interference.scores import scores_on_nodes
-from penstock.policies.interference.situation import Situation
+from penstock.policies.interference.situation import Situation, covering
 from penstock.policies.proposal import Move, Proposal
 from penstock.telemetry import Snapshot
 
@@ -47,6 +47,9 @@ class Neptune:
         self, snapshot: Snapshot, memory: NeptuneMemory, options: NeptuneOptions
     ) -> tuple[Proposal, NeptuneMemory]:
         """At most one move out of each node that is not cooling down."""
+        if not snapshot.tasks.known.any():  # no batch ended since the last look: there is nothing to judge by
+            return Proposal(policy=self.name), memory
+        snapshot = covering(snapshot, memory.seen_s)
         now_s, nodes = snapshot.time_s, snapshot.nodes
         now = Situation.of(snapshot, memory.learned, options, fair_share=0.01)
         # One ring for both resources: rate · processing time · message size (section 4.1.2).
@@ -102,6 +105,7 @@ class Neptune:
             notices=tuple(needs_more(now, use, stuck, options.refusals, shares)),
         ), NeptuneMemory(
             learned=now.learned,
+            seen_s=now_s,
             cooling_s=cooling,
             refused_s=refused,
             asked=settled | {a.subject: a.target for a in actions},

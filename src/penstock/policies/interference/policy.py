@@ -14,22 +14,25 @@ from penstock.policies.interference.decisions import (
     streaks,
     threshold_at,
 )
+from penstock.policies.interference.demand import Crowded
 from penstock.policies.interference.filling import compile_forecasts
 from penstock.policies.interference.options import InterferenceOptions
 from penstock.policies.interference.rings import Floats
 from penstock.policies.interference.scores import heats
 from penstock.policies.interference.selection import Moves, Parts, Picture, choose, compile_choice, gathered
-from penstock.policies.interference.situation import Bools, Situation
+from penstock.policies.interference.situation import Bools, Situation, covering
 from penstock.policies.proposal import Move, Proposal
 from penstock.telemetry import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InterferenceMemory(Remembered):
-    """Besides, which nodes stand out."""
+    """Besides, which nodes stand out and which are crowded by others."""
 
     hot: Mapping[str, int] = field(default_factory=dict)
     """Nodes that stood out, and for how many evaluations in a row."""
+    crowded: Mapping[str, Crowded] = field(default_factory=dict)
+    """Nodes on which computations did not get the cores they wanted, though some may have none by now."""
 
 
 class Interference:
@@ -49,9 +52,17 @@ class Interference:
         """A set of moves that pays, and a notice for each node that moves alone cannot help."""
         if not snapshot.tasks.known.any():  # no batch ended since the last look: there is nothing to judge by
             return Proposal(policy=self.name), memory
+        snapshot = covering(snapshot, memory.seen_s)
         now_s, ids = snapshot.time_s, snapshot.nodes.ids
         parts = gathered(options.rings)
-        now = Situation.of(snapshot, memory.learned, options, fair_share=options.fair_share, onto=parts.mean)
+        now = Situation.of(
+            snapshot,
+            memory.learned,
+            options,
+            fair_share=options.fair_share,
+            onto=parts.mean,
+            crowded=memory.crowded,
+        )
         shares = (options.cpu_share, options.network_share, options.memory_share)
         loads = now.loads()
         plain = now.rooms(shares)
@@ -84,10 +95,12 @@ class Interference:
             notices=tuple(needs_more(now, use, stuck, options.refusals, shares)),
         ), InterferenceMemory(
             learned=now.learned,
+            seen_s=now_s,
             cooling_s=cooling,
             refused_s=refused,
             asked=settled | {a.subject: a.target for a in actions},
             hot=hot,
+            crowded=now.capacity.crowded,
             stuck=stuck,
             threshold=threshold,
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from penstock.policies.interference.demand import (
     MEMORY,
     NETWORK,
     Capacity,
+    Crowded,
     costs,
     node_slowness,
     offered_rps,
@@ -55,10 +57,14 @@ class Situation:
         *,
         fair_share: float,
         onto: Floats | None = None,
+        crowded: Mapping[str, Crowded] | None = None,
     ) -> Situation:
-        """The view of a snapshot, with what was known before; `onto` gathers windows (see `expected_rps`)."""
+        """The view of a snapshot, with what was known before (`crowded`, see `Capacity.of`).
+
+        `onto` gathers windows (see `expected_rps`).
+        """
         tasks, nodes = snapshot.tasks, snapshot.nodes
-        capacity = Capacity.of(snapshot, fair_share=fair_share)
+        capacity = Capacity.of(snapshot, fair_share=fair_share, crowded=crowded)
         stateful = np.array([o.is_stateful for o in snapshot.dataflow.operators], np.bool_)
         rows = np.flatnonzero(stateful[tasks.operator] & (tasks.node >= 0))
         offered, known = offered_rps(snapshot)
@@ -117,6 +123,22 @@ class Situation:
     def task_id(self, row: int) -> str:
         """`operator[index]` of a computation."""
         return self.snapshot.task_id(int(self.tasks[row]))
+
+
+def covering(snapshot: Snapshot, since_s: float | None) -> Snapshot:
+    """The snapshot with the interval that its tasks' figures stand for; `since_s`, when there were some last.
+
+    An engine of micro-batches tells of a batch when it has ended. Cycles in which none did are passed over, and what
+    the next one tells was done in all that time, not in the last interval alone.
+    """
+    if since_s is not None:
+        span_s = snapshot.time_s - since_s
+    else:
+        span_s = 0.0 if snapshot.batches is None else float(snapshot.batches.duration_s.sum())
+    if span_s < 1.01 * snapshot.interval_s:
+        return snapshot
+    cpu = snapshot.tasks.cpu * (snapshot.interval_s / span_s)
+    return replace(snapshot, interval_s=span_s, tasks=snapshot.tasks.with_columns(cpu=cpu))
 
 
 def _fixed(snapshot: Snapshot, moving: Ints) -> Floats:
