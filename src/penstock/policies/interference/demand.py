@@ -53,6 +53,8 @@ class Capacity:
     """Share of the node's cores that others use, 0..1."""
     foreign_network: Floats
     """Share of its bandwidth, 0..1."""
+    pace: Floats
+    """How many times more core time records take there than on a usual node, at least 1."""
     slowness: Floats
     """How many times longer tasks take there than they would alone on a usual node, at least 1."""
     crowded: Mapping[str, Crowded]
@@ -87,7 +89,8 @@ class Capacity:
             nodes.ids[n]: Crowded(share=float(share[n]), foreign_cpu=float(foreign[n]))
             for n in np.flatnonzero(judged & (share < 1.0)).tolist()
         }
-        slowness = np.maximum(node_slowness(snapshot), 1.0 / share)
+        pace = node_slowness(snapshot)
+        slowness = np.maximum(pace, 1.0 / share)
         left = np.clip(cores - foreign, max(fair_share, LEAST_SHARE) * cores, cores)
         bandwidth = np.where(nodes.bandwidth_bps > 0, nodes.bandwidth_bps, np.inf)
         others = np.where(nodes.known, _foreign_network(snapshot), 0.0)
@@ -98,6 +101,7 @@ class Capacity:
             memory_bytes=np.where(nodes.memory_bytes > 0, _clean(nodes.memory_bytes), np.inf),
             foreign_cpu=np.clip(foreign / cores, 0.0, 1.0),
             foreign_network=np.clip(others / bandwidth, 0.0, 1.0),
+            pace=pace,
             slowness=slowness,
             crowded=kept | fresh,
         )

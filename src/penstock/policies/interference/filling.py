@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from penstock.forecast import ForecastOptions, ForecastState, forecast, select
@@ -62,6 +63,7 @@ def compile_forecasts() -> None:
     state = start_forecast(1, options)
     for _ in range(FIRST_FIT_STEPS):
         state = update_forecast(state, np.ones(1), options)
+    _gathered(np.ones((1, 1)), np.ones((1, 1)), np.ones(1))
 
 
 def observe(
@@ -131,8 +133,21 @@ def expected_rps(
     mean: Floats = forecast(learned.state, horizon, options).mean
     steps = np.arange(horizon + 1, dtype=np.float64) * learned.step_s
     weights = resampling(steps, shape.edges_s)
-    rates: Floats = np.matmul(mean, weights if onto is None else weights @ onto)
-    return np.clip(rates + learned.shift[:, None], 0.0, None)
+    return _gathered(mean, weights if onto is None else weights @ onto, learned.shift)
+
+
+@njit(cache=True, nogil=True)
+def _gathered(mean: Floats, weights: Floats, shift: Floats) -> Floats:
+    """`mean @ weights` plus the shift of each row, at least 0; on this thread: BLAS would wake all cores for it."""
+    rates = np.empty((len(mean), weights.shape[1]))
+    for row in range(len(mean)):
+        rates[row] = shift[row]
+        for step in range(len(weights)):
+            for window in range(weights.shape[1]):
+                rates[row, window] += mean[row, step] * weights[step, window]
+        for window in range(weights.shape[1]):
+            rates[row, window] = max(rates[row, window], 0.0)
+    return rates
 
 
 def per_record(learned: Learned, operator: Ints, operators: int) -> tuple[Floats, Floats]:

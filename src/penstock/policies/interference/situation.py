@@ -15,7 +15,6 @@ from penstock.policies.interference.demand import (
     Capacity,
     Crowded,
     costs,
-    node_slowness,
     offered_rps,
 )
 from penstock.policies.interference.filling import Learned, expected_rps, observe, per_record
@@ -68,7 +67,7 @@ class Situation:
         stateful = np.array([o.is_stateful for o in snapshot.dataflow.operators], np.bool_)
         rows = np.flatnonzero(stateful[tasks.operator] & (tasks.node >= 0))
         offered, known = offered_rps(snapshot)
-        cpu, size = costs(snapshot, node_slowness(snapshot))
+        cpu, size = costs(snapshot, capacity.pace)
         learned = observe(
             learned,
             (tasks.operator[rows] << _INDEX_BITS) + tasks.index[rows],
