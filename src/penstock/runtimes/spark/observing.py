@@ -74,6 +74,7 @@ class Observer:
         self._state_operators = state_operators
         self._sources = sources
         self._seen_batch = -1
+        self._query: StreamingQuery | None = None
         self._run: str | None = None
         self._last: BatchProgress | None = None
         self._looked_s = now_s
@@ -136,8 +137,8 @@ class Observer:
         self, now_s: float, warnings: list[str]
     ) -> tuple[tuple[BatchProgress, ...], tuple[TaskRecord, ...]]:
         query = self.gauges.query()
-        if str(query.runId) != self._run:  # a restarted query: its batches go on where the old ones ended
-            self._run, self._last = str(query.runId), None
+        if query is not self._query:  # a restarted query: its batches go on where the old ones ended
+            self._query, self._run, self._last = query, str(query.runId), None
         batches = batches_since(query, self._seen_batch)
         if batches:
             if 0 <= self._seen_batch < batches[0].batch_id - 1:
@@ -306,11 +307,7 @@ class Observer:
         tasks, run = self.gauges.tasks, self._run
         if tasks is None or not batches or run is None:
             return 0.0, 0.0
-        table = _read(lambda: tasks.batch(run, batches[-1].batch_id), None, warnings)
-        if table is None:
-            return 0.0, 0.0
-        remote = float(table.shuffle_read_remote_bytes.sum())
-        return remote + float(table.shuffle_read_local_bytes.sum()), remote
+        return _read(lambda: tasks.shuffled(run, batches[-1].batch_id), (0.0, 0.0), warnings)
 
     def _traffic(self, batches: tuple[BatchProgress, ...], tasks: Tasks, warnings: list[str]) -> Traffic:
         """Who sent how much to whom in the newest batch of which Spark can still tell."""
