@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ from penstock.dataflow.model import Statistic
 from penstock.runtimes.spark.internals.executors import Executors
 from penstock.runtimes.spark.internals.shuffles import Shuffles
 from penstock.runtimes.spark.internals.tasks import TaskMetrics
-from penstock.runtimes.spark.measures import Measures, TaskRecord
+from penstock.runtimes.spark.measures import Measures, SinkRecord, TaskRecord
 from penstock.runtimes.spark.operators import OperatorTotals
 from penstock.runtimes.spark.progress import BatchProgress, batches_since
 from penstock.runtimes.spark.sourcing import SourceReader
@@ -211,21 +211,14 @@ class Observer:
             self._last = batch
             if not batch.records:
                 continue
-            measured: dict[OperatorId, tuple[Moments, Sketch]] = {}
+            measured: dict[str, list[SinkRecord]] = {}
             for record in records:
-                if record.batch_id != batch.batch_id:
-                    continue
-                for sink in record.sinks:
-                    id_ = OperatorId(sink.sink)
-                    moments, sketch = sink.latencies_s(batch.ended_s)
-                    known = measured.get(id_)
-                    measured[id_] = (
-                        (moments, sketch)
-                        if known is None
-                        else (known[0].merge(moments), known[1].merge(sketch))
-                    )
-            for id_, (moments, sketch) in measured.items():
-                if id_ in self._windows:
+                if record.batch_id == batch.batch_id:
+                    for sink in record.sinks:
+                        measured.setdefault(sink.sink, []).append(sink)
+            for name, parts in measured.items():
+                if (id_ := OperatorId(name)) in self._windows:
+                    moments, sketch = _joined(parts).latencies_s(batch.ended_s)
                     self._windows[id_].add(Lateness(batch.ended_s, moments, sketch))
             if self.gauges.measures is None:
                 backlog = sum(s.backlog_records() or 0 for s in batch.sources)
@@ -331,6 +324,16 @@ def _read(gauge: Callable[[], T], otherwise: T, warnings: list[str]) -> T:
     except Exception as problem:  # whatever Spark's internals do, the other figures are still good
         warnings.append(f"{type(problem).__name__}: {problem}")
         return otherwise
+
+
+def _joined(parts: Sequence[SinkRecord]) -> SinkRecord:
+    """What several tasks had for one sink: their latencies are then worked out at once."""
+    return SinkRecord(
+        sink=parts[0].sink,
+        rows=sum(part.rows for part in parts),
+        ticks=np.concatenate([part.ticks for part in parts]),
+        counts=np.concatenate([part.counts for part in parts]),
+    )
 
 
 def sinks_after(flow: Dataflow, operator: OperatorId) -> tuple[OperatorId, ...]:

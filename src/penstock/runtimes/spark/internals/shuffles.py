@@ -19,14 +19,15 @@ _PLAN = """
 import org.apache.spark.MapOutputTrackerMaster;
 import org.apache.spark.ShuffleStatus;
 import org.apache.spark.scheduler.MapStatus;
+import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo;
 
-public Object exchanges(SparkPlan plan, MapOutputTrackerMaster outputs) {
+public Object exchanges(QueryExecution batch, MapOutputTrackerMaster outputs) {
     StringBuilder lines = new StringBuilder();
-    tell(plan, 0, outputs, lines);
+    tell(batch.executedPlan(), 0, outputs, lines);
     return reply(lines);
 }
 
@@ -115,7 +116,7 @@ class Shuffles:
             self._held = None if newest is None else (int(newest.currentBatchId()), newest)
             for one in (self._held, held):
                 if one is not None and one[0] in ended:
-                    told = text(self._jvm.exchanges(one[1].executedPlan(), self._outputs))
+                    told = text(self._jvm.exchanges(one[1], self._outputs))
                     return one[0], tuple(map(_matrix, _exchanges(told.splitlines())))
             return None
 

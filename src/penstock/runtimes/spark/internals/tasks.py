@@ -42,12 +42,12 @@ public Object jobs(DAGScheduler scheduler, AppStatusStore store, int first) {
     return reply(lines);
 }
 
-public String shuffled(AppStatusStore store, java.util.List stages) {
+public String shuffled(AppStatusStore store, String stages) {
+    String[] ids = stages.split(",");
     long local = 0, remote = 0;
-    for (int s = 0; s < stages.size(); s++) {
-        int stage = ((Integer) stages.get(s)).intValue();
-        scala.collection.Iterator attempts =
-            store.stageData(stage, false, new java.util.ArrayList(), false, new double[0]).iterator();
+    for (int i = 0; i < ids.length; i++) {
+        scala.collection.Iterator attempts = store.stageData(
+            Integer.parseInt(ids[i]), false, new java.util.ArrayList(), false, new double[0]).iterator();
         while (attempts.hasNext()) {
             StageData attempt = (StageData) attempts.next();
             local += attempt.shuffleLocalBytesRead();
@@ -190,10 +190,12 @@ class TaskMetrics:
         """
         with reaching(CAPABILITY):
             self._poll()
-            stages = [stage for _, stage in self._stages.get((str(run_id), batch_id), [])]
+            stages = self._stages.get((str(run_id), batch_id))
             if not stages:
                 return 0, 0
-            local, remote = map(int, self._jvm.shuffled(self._store, stages).split())
+            # As a text: Py4J makes a Java list with a call for each element.
+            ids = ",".join(str(stage) for _, stage in stages)
+            local, remote = map(int, self._jvm.shuffled(self._store, ids).split())
         return local + remote, remote
 
     def _poll(self) -> None:
