@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.runtimes.spark.internals import tasks
 from penstock.runtimes.spark.internals.errors import SparkInternalsError
-from penstock.runtimes.spark.internals.shuffles import Shuffles
+from penstock.runtimes.spark.internals.shuffles import Shuffles, _exchanges
 from penstock.runtimes.spark.internals.tasks import TaskMetrics
 
 from .streams import (
@@ -100,6 +100,13 @@ def test_matrices_know_the_stateful_operators_beside_them(local_spark: SparkSess
     assert found is not None
     # Spark counts stateful operators from the sink back: 0 counts, 1 drops what it has seen.
     assert {(matrix.writer, matrix.reader) for matrix in found[1]} == {(None, None), (None, 1), (1, 0)}
+
+
+def test_exchanges_below_a_join_know_their_own_branch() -> None:
+    told = ["state 1 0", "exchange 2 5", "map 1 a 1 2", "exchange 2 6", "map 2 b 3 4"]
+    told += ["state 3 1", "exchange 4 7", "map 2 b 0 9", "exchange 4 8"]  # of the last one no output is known
+    found = {one.shuffle_id: (one.writer, one.reader) for one in _exchanges(told)}
+    assert found == {5: (None, 0), 6: (1, 0), 7: (None, 1)}
 
 
 def test_the_matrix_of_batches_without_a_break(local_spark: SparkSession, tmp_path: Path) -> None:

@@ -91,9 +91,14 @@ def text(reply: Any) -> str:
     )
 
 
+def lines(reply: Any) -> list[str]:
+    """Return the lines of such a text; ``splitlines`` would also part them at what a JSON text may hold."""
+    return text(reply).split("\n")[:-1]
+
+
 def progress_since(query: StreamingQuery, batch_id: int) -> list[str]:
     """Return the progress reports of batches after *batch_id* that Spark still has, as JSON, oldest first."""
-    return text(compiled(_PROGRESS).since(query._jsq, batch_id)).splitlines()
+    return lines(compiled(_PROGRESS).since(query._jsq, batch_id))
 
 
 def class_exists(spark: SparkSession, name: str) -> bool:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.runtimes.spark.internals.errors import SparkInternalsError, reaching
-from penstock.runtimes.spark.internals.gateway import compiled, context, declared_field, execution, text
+from penstock.runtimes.spark.internals.gateway import compiled, context, declared_field, execution, lines
 
 CAPABILITY = "shuffle matrix"
 
@@ -116,8 +116,8 @@ class Shuffles:
             self._held = None if newest is None else (int(newest.currentBatchId()), newest)
             for one in (self._held, held):
                 if one is not None and one[0] in ended:
-                    told = text(self._jvm.exchanges(one[1], self._outputs))
-                    return one[0], tuple(map(_matrix, _exchanges(told.splitlines())))
+                    told = lines(self._jvm.exchanges(one[1], self._outputs))
+                    return one[0], tuple(map(_matrix, _exchanges(told)))
             return None
 
     def _turn_to(self, query: StreamingQuery) -> None:
@@ -128,12 +128,12 @@ class Shuffles:
             self._query = query
 
 
-def _exchanges(lines: Iterable[str]) -> list[_Exchange]:
+def _exchanges(told: Iterable[str]) -> list[_Exchange]:
     """Return the exchanges with outputs, each with the nearest stateful operators in the stages above and below it."""
     found: list[_Exchange] = []
     # From the root to where we are: depth, the stateful operator and the exchange nearest above what follows.
     path: list[tuple[int, int | None, _Exchange | None]] = [(-1, None, None)]
-    for line in lines:
+    for line in told:
         kind, *rest = line.split(" ")
         if kind == "map":
             found[-1].maps.append(rest)

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.runtimes.spark.internals.errors import SparkInternalsError, reaching
-from penstock.runtimes.spark.internals.gateway import compiled, context, execution, jvm, text
+from penstock.runtimes.spark.internals.gateway import compiled, context, execution, jvm, lines
 
 CAPABILITY = "state moves"
 
@@ -87,7 +87,7 @@ class StatePartitions:
             self._run = view.java.util.UUID.fromString(str(query.runId))
             self._nobody = view.PythonUtils.toSeq([])
             self._conf = context(spark).conf()
-            self._jvm = compiled(_STATE)
+            self._jvm = readings()
 
     def operators(self) -> tuple[StateOperator, ...]:
         """Return the stateful operators by id; none before the first micro-batch was planned."""
@@ -96,8 +96,8 @@ class StatePartitions:
                 last = execution(self._query).lastExecution()
                 if last is None:
                     return ()
-                lines = text(self._jvm.operators(last.executedPlan())).splitlines()
-                self._operators = {found.id: found for found in map(_operator, lines)}
+                told = lines(self._jvm.operators(last.executedPlan()))
+                self._operators = {found.id: found for found in map(_operator, told)}
         return tuple(self._operators[key] for key in sorted(self._operators))
 
     def where(self, operator_id: int) -> dict[int, str | None]:
@@ -115,7 +115,7 @@ class StatePartitions:
             # "executor_<host>_<id>", and a host may hold underscores
             return {
                 partition: location.rsplit("_", 1)[1] if location else None
-                for partition, location in enumerate(text(told).splitlines())
+                for partition, location in enumerate(lines(told))
             }
 
     def move(self, operator_id: int, partition: int, *, host: str, executor: str) -> None:
@@ -153,8 +153,13 @@ class StatePartitions:
         return self._ids[key]
 
 
+def readings() -> Any:
+    """Return what reads stateful operators and their places in the driver's JVM, if this Spark has what it needs."""
+    return compiled(_STATE)
+
+
 def _operator(line: str) -> StateOperator:
-    number, name, partitions, stores, checkpoint = line.split("\t")
+    number, name, partitions, stores, checkpoint = line.split("\t", 4)
     return StateOperator(
         id=int(number),
         node_name=name,

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pyspark.sql import SparkSession
 
 from penstock.runtimes.spark.internals.errors import reaching
-from penstock.runtimes.spark.internals.gateway import JsonReader, compiled, context, text
+from penstock.runtimes.spark.internals.gateway import JsonReader, compiled, context, lines
 
 CAPABILITY = "task metrics"
 KEPT_BATCHES = 128
@@ -201,7 +201,7 @@ class TaskMetrics:
     def _poll(self) -> None:
         """Sort the stages of all jobs begun since the last look by run and batch."""
         # Jobs reach the store in order: those missing before a known one are forgotten, those after it to come.
-        for line in text(self._jvm.jobs(self._scheduler, self._store, self._next_job)).splitlines():
+        for line in lines(self._jvm.jobs(self._scheduler, self._store, self._next_job)):
             job, ids, about = line.split("\t", 2)
             self._next_job = int(job) + 1
             if batch := _BATCH.search(about):
