@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.runtimes.spark.internals.gateway import recent_progress
 from penstock.runtimes.spark.progress import BatchProgress, SourceProgress
 
 T = TypeVar("T")
@@ -32,7 +31,7 @@ def wait_for(look: Callable[[], T | None], *, timeout_s: float = 120.0, what: st
 
 def last_source(query: StreamingQuery) -> SourceProgress:
     """Return the first source of the newest report; older versions of `lastProgress` mangle its offsets."""
-    return BatchProgress.model_validate_json(recent_progress(query, 1)[-1]).sources[0]
+    return BatchProgress.model_validate_json(query._jsq.lastProgress().json()).sources[0]
 
 
 def numbers(spark: SparkSession) -> DataFrame:

@@ -67,6 +67,18 @@ def test_what_does_not_exist_is_refused(local_spark: SparkSession, tmp_path: Pat
         state.move(operator.id, 3, host="127.0.0.1", executor="driver")
 
 
+def test_partitions_that_nobody_holds_have_no_place(local_spark: SparkSession, tmp_path: Path) -> None:
+    query = started(numbers(local_spark).groupBy("key").count(), tmp_path, mode="update")
+    finished_batch(query)
+    state = StatePartitions(local_spark, query)
+    (operator,) = state.operators()
+    query.stop()
+    state.move(operator.id, 1, host="a_host.with_underscores", executor="7")
+    assert state.where(operator.id)[1] == "7"
+    local_spark._jsparkSession.streams().stateStoreCoordinator().deactivateInstances(state._run)
+    assert state.where(operator.id) == {0: None, 1: None, 2: None}
+
+
 def test_a_stateless_query_has_no_operators(local_spark: SparkSession, tmp_path: Path) -> None:
     query = started(numbers(local_spark), tmp_path)
     finished_batch(query)

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.runtimes.spark.internals import tasks
 from penstock.runtimes.spark.internals.errors import SparkInternalsError
-from penstock.runtimes.spark.internals.shuffles import Shuffles
+from penstock.runtimes.spark.internals.shuffles import Shuffles, _exchanges
 from penstock.runtimes.spark.internals.tasks import TaskMetrics
 
 from .streams import (
@@ -41,6 +41,7 @@ def test_records_and_bytes_add_up(local_spark: SparkSession, tmp_path: Path) -> 
     assert not (maps & reduces).any()
     read = table.shuffle_read_local_bytes.sum() + table.shuffle_read_remote_bytes.sum()
     assert read == table.shuffle_write_bytes.sum() > 0
+    assert metrics.shuffled(str(query.runId), batch) == (read, table.shuffle_read_remote_bytes.sum())
     assert sorted(table.partition[maps]) == list(range(SOURCE_PARTITIONS))
     assert set(table.executor) == {"driver"}
     assert (table.cpu_ns[maps] > 0).all()
@@ -49,6 +50,7 @@ def test_records_and_bytes_add_up(local_spark: SparkSession, tmp_path: Path) -> 
 
 def test_a_batch_nobody_ran_is_empty(local_spark: SparkSession) -> None:
     assert len(TaskMetrics(local_spark).batch("no such run", 0)) == 0
+    assert TaskMetrics(local_spark).shuffled("no such run", 0) == (0, 0)
 
 
 def test_memory_is_bounded(
@@ -100,6 +102,13 @@ def test_matrices_know_the_stateful_operators_beside_them(local_spark: SparkSess
     assert {(matrix.writer, matrix.reader) for matrix in found[1]} == {(None, None), (None, 1), (1, 0)}
 
 
+def test_exchanges_below_a_join_know_their_own_branch() -> None:
+    told = ["state 1 0", "exchange 2 5", "map 1 a 1 2", "exchange 2 6", "map 2 b 3 4"]
+    told += ["state 3 1", "exchange 4 7", "map 2 b 0 9", "exchange 4 8"]  # of the last one no output is known
+    found = {one.shuffle_id: (one.writer, one.reader) for one in _exchanges(told)}
+    assert found == {5: (None, 0), 6: (1, 0), 7: (None, 1)}
+
+
 def test_the_matrix_of_batches_without_a_break(local_spark: SparkSession, tmp_path: Path) -> None:
     query = started(aggregation(numbers(local_spark)), tmp_path, mode="update")
     shuffles, metrics = Shuffles(local_spark), TaskMetrics(local_spark)
@@ -133,4 +142,8 @@ def test_the_matrix_names_executors_on_a_cluster(cluster_spark: SparkSession, tm
         executor for executor, wrote in zip(table.executor, table.shuffle_write_bytes, strict=True) if wrote
     }
     assert set(found[1][0].map_executor) == ran
+    remote = table.shuffle_read_remote_bytes.sum()
+    read = remote + table.shuffle_read_local_bytes.sum()
+    assert metrics.shuffled(str(query.runId), batch) == (read, remote)
+    assert remote > 0
     assert set(found[1][0].map_host) <= {"127.0.0.2", "127.0.0.3", "127.0.0.4"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ from penstock.dataflow.model import Statistic
 from penstock.runtimes.spark.internals.executors import Executors
 from penstock.runtimes.spark.internals.shuffles import Shuffles
 from penstock.runtimes.spark.internals.tasks import TaskMetrics
-from penstock.runtimes.spark.measures import Measures, TaskRecord
+from penstock.runtimes.spark.measures import Measures, SinkRecord, TaskRecord
 from penstock.runtimes.spark.operators import OperatorTotals
 from penstock.runtimes.spark.progress import BatchProgress, batches_since
 from penstock.runtimes.spark.sourcing import SourceReader
@@ -74,6 +74,7 @@ class Observer:
         self._state_operators = state_operators
         self._sources = sources
         self._seen_batch = -1
+        self._query: StreamingQuery | None = None
         self._run: str | None = None
         self._last: BatchProgress | None = None
         self._looked_s = now_s
@@ -136,8 +137,8 @@ class Observer:
         self, now_s: float, warnings: list[str]
     ) -> tuple[tuple[BatchProgress, ...], tuple[TaskRecord, ...]]:
         query = self.gauges.query()
-        if str(query.runId) != self._run:  # a restarted query: its batches go on where the old ones ended
-            self._run, self._last = str(query.runId), None
+        if query is not self._query:  # a restarted query: its batches go on where the old ones ended
+            self._query, self._run, self._last = query, str(query.runId), None
         batches = batches_since(query, self._seen_batch)
         if batches:
             if 0 <= self._seen_batch < batches[0].batch_id - 1:
@@ -210,21 +211,14 @@ class Observer:
             self._last = batch
             if not batch.records:
                 continue
-            measured: dict[OperatorId, tuple[Moments, Sketch]] = {}
+            measured: dict[str, list[SinkRecord]] = {}
             for record in records:
-                if record.batch_id != batch.batch_id:
-                    continue
-                for sink in record.sinks:
-                    id_ = OperatorId(sink.sink)
-                    moments, sketch = sink.latencies_s(batch.ended_s)
-                    known = measured.get(id_)
-                    measured[id_] = (
-                        (moments, sketch)
-                        if known is None
-                        else (known[0].merge(moments), known[1].merge(sketch))
-                    )
-            for id_, (moments, sketch) in measured.items():
-                if id_ in self._windows:
+                if record.batch_id == batch.batch_id:
+                    for sink in record.sinks:
+                        measured.setdefault(sink.sink, []).append(sink)
+            for name, parts in measured.items():
+                if (id_ := OperatorId(name)) in self._windows:
+                    moments, sketch = _joined(parts).latencies_s(batch.ended_s)
                     self._windows[id_].add(Lateness(batch.ended_s, moments, sketch))
             if self.gauges.measures is None:
                 backlog = sum(s.backlog_records() or 0 for s in batch.sources)
@@ -306,11 +300,7 @@ class Observer:
         tasks, run = self.gauges.tasks, self._run
         if tasks is None or not batches or run is None:
             return 0.0, 0.0
-        table = _read(lambda: tasks.batch(run, batches[-1].batch_id), None, warnings)
-        if table is None:
-            return 0.0, 0.0
-        remote = float(table.shuffle_read_remote_bytes.sum())
-        return remote + float(table.shuffle_read_local_bytes.sum()), remote
+        return _read(lambda: tasks.shuffled(run, batches[-1].batch_id), (0.0, 0.0), warnings)
 
     def _traffic(self, batches: tuple[BatchProgress, ...], tasks: Tasks, warnings: list[str]) -> Traffic:
         """Who sent how much to whom in the newest batch of which Spark can still tell."""
@@ -334,6 +324,16 @@ def _read(gauge: Callable[[], T], otherwise: T, warnings: list[str]) -> T:
     except Exception as problem:  # whatever Spark's internals do, the other figures are still good
         warnings.append(f"{type(problem).__name__}: {problem}")
         return otherwise
+
+
+def _joined(parts: Sequence[SinkRecord]) -> SinkRecord:
+    """What several tasks had for one sink: their latencies are then worked out at once."""
+    return SinkRecord(
+        sink=parts[0].sink,
+        rows=sum(part.rows for part in parts),
+        ticks=np.concatenate([part.ticks for part in parts]),
+        counts=np.concatenate([part.counts for part in parts]),
+    )
 
 
 def sinks_after(flow: Dataflow, operator: OperatorId) -> tuple[OperatorId, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.runtimes.spark.internals.gateway import recent_progress
+from penstock.runtimes.spark.internals.gateway import progress_since
 
 
 class SourceProgress(BaseModel):
@@ -107,15 +107,9 @@ def batches_since(query: StreamingQuery, batch_id: int) -> tuple[BatchProgress, 
 
     Reports of idle triggers (no new batch) repeat the last batch's id and are left out.
     """
-    last = query.lastProgress
-    if last is None or int(last["batchId"]) <= batch_id:
-        return ()
-    # Twice as many as there are new batches: reports of idle triggers lie between them.
-    reports = recent_progress(query, 2 * (int(last["batchId"]) - batch_id) + 2)
-    run = str(query.runId)
     found: dict[int, BatchProgress] = {}
-    for report in reports:
+    for report in progress_since(query, batch_id):
         batch = BatchProgress.model_validate_json(report)
-        if batch.batch_id > batch_id and batch.run_id == run and "addBatch" in batch.phases_ms:
+        if "addBatch" in batch.phases_ms:
             found[batch.batch_id] = batch
     return tuple(found[i] for i in sorted(found))

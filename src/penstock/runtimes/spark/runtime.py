@@ -93,6 +93,7 @@ class SparkRuntime:
         self.capabilities = probe(spark)
         self._executors = Executors(spark)
         self._partitions: StatePartitions | None = None
+        self._pacing: Pacing | None = None
         self.steering = Steering(
             lambda: self.query, self._state_partitions, self._executors, timeout_s=options.confirm_s
         )
@@ -146,7 +147,7 @@ class SparkRuntime:
 
     def has_begun(self) -> bool:
         """Whether a micro-batch has ended, so that there is something to observe."""
-        return self.query.lastProgress is not None or self.observer.seen_batch >= 0
+        return self.observer.seen_batch >= 0 or self.query.lastProgress is not None
 
     def failure(self) -> BaseException | None:
         """What ended the query, if it did not end by itself."""
@@ -326,7 +327,7 @@ class SparkRuntime:
             self.query = self._restart(self.query, action.target)
         finally:
             self._restarting = False
-        self._partitions = None
+        self._partitions = self._pacing = None
         self._assert_controls()
         return Outcome(
             action=action,
@@ -338,7 +339,7 @@ class SparkRuntime:
     def _pace(self, action: Pace) -> Outcome:
         if not self.capabilities.pacing_interval.available:
             return _unavailable(action, self.capabilities.pacing_interval)
-        pacing, wanted_ms = Pacing(self.spark, self.query), round(1e3 * action.deadline_s)
+        pacing, wanted_ms = self._pace_of_run(), round(1e3 * action.deadline_s)
         if pacing.interval_ms() == wanted_ms:
             return _outcome(action, "held", "already-so")
         pacing.set_interval_ms(wanted_ms)
@@ -348,9 +349,14 @@ class SparkRuntime:
 
     def _interval_ms(self) -> int:
         try:
-            return Pacing(self.spark, self.query).interval_ms()
+            return self._pace_of_run().interval_ms()
         except SparkInternalsError:
             return 0  # a trigger without an interval
+
+    def _pace_of_run(self) -> Pacing:
+        if self._pacing is None:
+            self._pacing = Pacing(self.spark, self.query)
+        return self._pacing
 
     def _state_partitions(self) -> StatePartitions | None:
         if not self.capabilities.state_moves.available:

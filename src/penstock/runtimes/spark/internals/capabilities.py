@@ -11,10 +11,10 @@ from penstock.runtimes.spark.internals.gateway import JsonReader, jvm
 from penstock.runtimes.spark.internals.pacing import python_limits_reason
 from penstock.runtimes.spark.internals.repartition import repartition_reason
 from penstock.runtimes.spark.internals.shuffles import Shuffles
+from penstock.runtimes.spark.internals.state import readings
 from penstock.runtimes.spark.internals.tasks import TaskMetrics
 
 RUNTIME = "org.apache.spark.sql.execution.streaming.runtime"
-STATE = "org.apache.spark.sql.execution.streaming.state"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +95,7 @@ def _lacks(spark: SparkSession, class_name: str, *members: str) -> str | None:
 
 
 def _lacks_state_moves(spark: SparkSession) -> str | None:
-    for name in ("StateStoreId", "StateStoreProviderId"):
-        jvm(spark).java.lang.Class.forName(f"{STATE}.{name}")
+    readings()  # finds the classes of state and their methods or raises
     coordinator = spark._jsparkSession.streams().stateStoreCoordinator()
     return _lacks(spark, coordinator.getClass().getName(), "getLocation", "reportActiveInstance")
 

@@ -47,6 +47,8 @@ class Pacing:
         self._query = query
         with reaching(INTERVAL):
             self._execution = execution(query)
+        self._trigger: tuple[Any, Any] | None = None
+        """Spark's trigger and the field of its interval, which stay for the whole run."""
 
     def interval_ms(self) -> int:
         """Return the trigger interval; 0 means that batches follow one another at once."""
@@ -108,6 +110,8 @@ class Pacing:
         return getattr(factory, {"rows": "maxRows", "files": "maxFiles", "bytes": "maxBytes"}[kind])(count)
 
     def _interval(self) -> tuple[Any, Any]:
+        if self._trigger is not None:
+            return self._trigger
         executor = self._execution.triggerExecutor()
         if executor is None:
             raise SparkInternalsError(INTERVAL, "the query has not begun yet")
@@ -115,7 +119,8 @@ class Pacing:
             raise SparkInternalsError(
                 INTERVAL, f"a {executor.getClass().getSimpleName()} has no interval to change"
             )
-        return executor, declared_field(executor, "intervalMs")
+        self._trigger = executor, declared_field(executor, "intervalMs")
+        return self._trigger
 
 
 def python_limits_reason(spark: SparkSession) -> str | None:

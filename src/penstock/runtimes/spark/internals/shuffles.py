@@ -1,7 +1,7 @@
 """How many bytes each map task of a micro-batch left for each reduce partition."""
 
-from collections.abc import Container
-from dataclasses import dataclass
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,52 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.runtimes.spark.internals.errors import SparkInternalsError, reaching
-from penstock.runtimes.spark.internals.gateway import children, context, declared_field, execution
-from penstock.runtimes.spark.internals.state import writes_state
+from penstock.runtimes.spark.internals.gateway import compiled, context, declared_field, execution, lines
 
 CAPABILITY = "shuffle matrix"
 
-# MapStatus keeps a size as one byte, the logarithm to this base rounded up.
-SIZE_BASE = 1.1
+# A line for each stateful node and exchange, with its depth, from the root on; below an exchange one for each map task.
+_PLAN = """
+import org.apache.spark.MapOutputTrackerMaster;
+import org.apache.spark.ShuffleStatus;
+import org.apache.spark.scheduler.MapStatus;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec;
+import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter;
+import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo;
+
+public Object exchanges(QueryExecution batch, MapOutputTrackerMaster outputs) {
+    StringBuilder lines = new StringBuilder();
+    tell(batch.executedPlan(), 0, outputs, lines);
+    return reply(lines);
+}
+
+private static void tell(SparkPlan node, int depth, MapOutputTrackerMaster outputs, StringBuilder lines) {
+    if (node instanceof ShuffleExchangeExec) {
+        int shuffle = ((ShuffleExchangeExec) node).shuffleDependency().shuffleId();
+        lines.append("exchange ").append(depth).append(" ").append(shuffle).append("\\n");
+        scala.Option status = outputs.shuffleStatuses().get(Integer.valueOf(shuffle));
+        if (status.isDefined())
+            sizes(((ShuffleStatus) status.get()).mapStatuses(), ((ShuffleExchangeExec) node).numPartitions(), lines);
+    } else if (node instanceof StateStoreWriter && ((StateStoreWriter) node).stateInfo().isDefined()) {
+        Object info = ((StateStoreWriter) node).stateInfo().get();
+        lines.append("state ").append(depth).append(" ").append(((StatefulOperatorStateInfo) info).operatorId())
+            .append("\\n");
+    }
+    scala.collection.Iterator nodes = below(node);
+    while (nodes.hasNext()) tell((SparkPlan) nodes.next(), depth + 1, outputs, lines);
+}
+
+private static void sizes(MapStatus[] maps, int partitions, StringBuilder lines) {
+    for (int m = 0; m < maps.length; m++) {
+        if (maps[m] == null) continue;
+        lines.append("map ").append(maps[m].location().executorId()).append(" ").append(maps[m].location().host());
+        for (int r = 0; r < partitions; r++) lines.append(" ").append(maps[m].getSizeForBlock(r));
+        lines.append("\\n");
+    }
+}
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,9 +78,10 @@ class ShuffleMatrix:
 
 @dataclass(slots=True)
 class _Exchange:
-    node: Any
+    shuffle_id: int
     reader: int | None
     writer: int | None = None
+    maps: list[list[str]] = field(default_factory=list)
 
 
 class Shuffles:
@@ -51,9 +91,12 @@ class Shuffles:
         with reaching(CAPABILITY):
             scheduler = context(spark).dagScheduler()
             self._outputs = declared_field(scheduler, "mapOutputTracker").get(scheduler)
-        self._fields: dict[str, Any] = {}
-        self._held: dict[str, Any] = {}
-        """Run to the plan of its newest batch, when last looked."""
+            self._jvm = compiled(_PLAN)
+        self._query: StreamingQuery | None = None
+        self._running: Any = None
+        self._in_reach = True
+        self._held: tuple[int, Any] | None = None
+        """The newest batch of that query and its plan, when last looked."""
 
     def last_batch(
         self, query: StreamingQuery, ended: Container[int]
@@ -65,58 +108,56 @@ class Shuffles:
         ``foreachBatch`` the plans are the user's own, which this cannot see.
         """
         with reaching(CAPABILITY):
-            running = execution(query)
-            if running.sink().getClass().getSimpleName().startswith("ForeachBatch"):
+            self._turn_to(query)
+            if not self._in_reach:
                 raise SparkInternalsError(CAPABILITY, "the plans inside foreachBatch are out of reach")
-            run, newest = str(query.runId), running.lastExecution()
-            held, self._held = self._held.get(run), {run: newest}
-            for plan in (newest, held):
-                if plan is not None and int(plan.currentBatchId()) in ended:
-                    found = [self._matrix(each) for each in _exchanges(plan.executedPlan())]
-                    return int(plan.currentBatchId()), tuple(m for m in found if m is not None)
+            newest = self._running.lastExecution()
+            held = self._held
+            self._held = None if newest is None else (int(newest.currentBatchId()), newest)
+            for one in (self._held, held):
+                if one is not None and one[0] in ended:
+                    told = lines(self._jvm.exchanges(one[1], self._outputs))
+                    return one[0], tuple(map(_matrix, _exchanges(told)))
             return None
 
-    def _matrix(self, exchange: _Exchange) -> ShuffleMatrix | None:
-        node = exchange.node
-        shuffle_id, partitions = int(node.shuffleDependency().shuffleId()), int(node.numPartitions())
-        status = self._outputs.shuffleStatuses().get(shuffle_id)
-        if status.isEmpty():
-            return None
-        maps = [one for one in status.get().mapStatuses() if one is not None]
-        places = [one.location() for one in maps]
-        sizes = np.array([self._sizes(one, partitions) for one in maps]).reshape(len(maps), partitions)
-        return ShuffleMatrix(
-            shuffle_id=shuffle_id,
-            map_executor=tuple(place.executorId() for place in places),
-            map_host=tuple(place.host() for place in places),
-            writer=exchange.writer,
-            reader=exchange.reader,
-            sizes_bytes=sizes,
-        )
-
-    def _sizes(self, status: Any, partitions: int) -> npt.NDArray[np.float64]:
-        """Return the block sizes of one map task, in one call where Spark keeps them as a byte array."""
-        kind = status.getClass().getSimpleName()
-        if kind != "CompressedMapStatus":
-            return np.array([status.getSizeForBlock(i) for i in range(partitions)], dtype=np.float64)
-        if kind not in self._fields:
-            self._fields[kind] = declared_field(status, "compressedSizes")
-        powers = np.frombuffer(self._fields[kind].get(status), dtype=np.uint8).astype(np.float64)
-        return np.where(powers == 0, 0.0, np.floor(SIZE_BASE**powers))
+    def _turn_to(self, query: StreamingQuery) -> None:
+        if query is not self._query:
+            self._running, self._held = execution(query), None
+            sink = self._running.sink().getClass().getSimpleName()
+            self._in_reach = not sink.startswith("ForeachBatch")
+            self._query = query
 
 
-def _exchanges(plan: Any) -> list[_Exchange]:
-    """Return the exchanges of *plan*, each with the nearest stateful operators in the stages above and below it."""
+def _exchanges(told: Iterable[str]) -> list[_Exchange]:
+    """Return the exchanges with outputs, each with the nearest stateful operators in the stages above and below it."""
     found: list[_Exchange] = []
-    todo: list[tuple[Any, int | None, _Exchange | None]] = [(plan, None, None)]
-    while todo:
-        node, reader, above = todo.pop()
-        if node.getClass().getSimpleName() == "ShuffleExchangeExec":
-            above, reader = _Exchange(node, reader), None
-            found.append(above)
-        elif writes_state(node) and node.stateInfo().isDefined():
-            reader = int(node.stateInfo().get().operatorId())
+    # From the root to where we are: depth, the stateful operator and the exchange nearest above what follows.
+    path: list[tuple[int, int | None, _Exchange | None]] = [(-1, None, None)]
+    for line in told:
+        kind, *rest = line.split(" ")
+        if kind == "map":
+            found[-1].maps.append(rest)
+            continue
+        depth, number = map(int, rest)
+        while path[-1][0] >= depth:
+            path.pop()
+        _, reader, above = path[-1]
+        if kind == "exchange":
+            found.append(_Exchange(number, reader))
+            path.append((depth, None, found[-1]))
+        else:
             if above is not None and above.writer is None:
-                above.writer = reader
-        todo += [(child, reader, above) for child in children(node)]
-    return found
+                above.writer = number
+            path.append((depth, number, above))
+    return [one for one in found if one.maps]
+
+
+def _matrix(exchange: _Exchange) -> ShuffleMatrix:
+    return ShuffleMatrix(
+        shuffle_id=exchange.shuffle_id,
+        map_executor=tuple(one[0] for one in exchange.maps),
+        map_host=tuple(one[1] for one in exchange.maps),
+        writer=exchange.writer,
+        reader=exchange.reader,
+        sizes_bytes=np.array([one[2:] for one in exchange.maps], dtype=np.float64),
+    )

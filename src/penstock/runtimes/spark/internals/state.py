@@ -12,12 +12,49 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.runtimes.spark.internals.errors import SparkInternalsError, reaching
-from penstock.runtimes.spark.internals.gateway import context, execution, jvm, plan_nodes
+from penstock.runtimes.spark.internals.gateway import compiled, context, execution, jvm, lines
 
 CAPABILITY = "state moves"
 
-_STATE_WRITERS: dict[str, bool] = {}
-"""Class of physical node to whether it writes state: a property of the Spark that is installed."""
+# Of the stateful nodes those that write: readers share their writer's id and have no store names.
+_STATE = """
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter;
+import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo;
+import org.apache.spark.sql.execution.streaming.state.StateStoreCoordinatorRef;
+import org.apache.spark.sql.execution.streaming.state.StateStoreId;
+import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
+
+public Object operators(SparkPlan plan) {
+    StringBuilder lines = new StringBuilder();
+    collect(plan, lines);
+    return reply(lines);
+}
+
+private static void collect(SparkPlan node, StringBuilder lines) {
+    if (node instanceof StateStoreWriter && ((StateStoreWriter) node).stateInfo().isDefined()) {
+        StateStoreWriter writer = (StateStoreWriter) node;
+        StatefulOperatorStateInfo info = (StatefulOperatorStateInfo) writer.stateInfo().get();
+        lines.append(info.operatorId()).append("\\t").append(node.nodeName()).append("\\t")
+            .append(info.numPartitions()).append("\\t").append(writer.stateStoreNames().mkString(","))
+            .append("\\t").append(info.checkpointLocation()).append("\\n");
+    }
+    scala.collection.Iterator nodes = below(node);
+    while (nodes.hasNext()) collect((SparkPlan) nodes.next(), lines);
+}
+
+public Object where(
+        StateStoreCoordinatorRef coordinator, String checkpoint, long operator, int partitions, String store,
+        java.util.UUID run) {
+    StringBuilder lines = new StringBuilder();
+    for (int partition = 0; partition < partitions; partition++) {
+        StateStoreId id = new StateStoreId(checkpoint, operator, partition, store);
+        scala.Option location = coordinator.getLocation(new StateStoreProviderId(id, run));
+        lines.append(location.isDefined() ? location.get() : "").append("\\n");
+    }
+    return reply(lines);
+}
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +87,7 @@ class StatePartitions:
             self._run = view.java.util.UUID.fromString(str(query.runId))
             self._nobody = view.PythonUtils.toSeq([])
             self._conf = context(spark).conf()
+            self._jvm = readings()
 
     def operators(self) -> tuple[StateOperator, ...]:
         """Return the stateful operators by id; none before the first micro-batch was planned."""
@@ -58,19 +96,27 @@ class StatePartitions:
                 last = execution(self._query).lastExecution()
                 if last is None:
                     return ()
-                self._operators = {found.id: found for found in self._stateful(last.executedPlan())}
+                told = lines(self._jvm.operators(last.executedPlan()))
+                self._operators = {found.id: found for found in map(_operator, told)}
         return tuple(self._operators[key] for key in sorted(self._operators))
 
     def where(self, operator_id: int) -> dict[int, str | None]:
         """Return the executor of each partition of the operator, None while nobody has opened it."""
         operator = self._operator(operator_id)
         with reaching(CAPABILITY):
-            found: dict[int, str | None] = {}
-            for partition in range(operator.partitions):
-                location = self._coordinator.getLocation(self._id(operator, partition, operator.stores[0]))
-                # "executor_<host>_<id>", and a host may hold underscores
-                found[partition] = location.get().rsplit("_", 1)[1] if location.isDefined() else None
-            return found
+            told = self._jvm.where(
+                self._coordinator,
+                operator.checkpoint,
+                operator.id,
+                operator.partitions,
+                operator.stores[0],
+                self._run,
+            )
+            # "executor_<host>_<id>", and a host may hold underscores
+            return {
+                partition: location.rsplit("_", 1)[1] if location else None
+                for partition, location in enumerate(lines(told))
+            }
 
     def move(self, operator_id: int, partition: int, *, host: str, executor: str) -> None:
         """Make the next micro-batch run the partition, with all stores of the operator, on *executor*."""
@@ -106,37 +152,18 @@ class StatePartitions:
             self._ids[key] = self._types.StateStoreProviderId(place, self._run)
         return self._ids[key]
 
-    def _stateful(self, plan: Any) -> list[StateOperator]:
-        """Return the state writers of *plan*; readers share their writer's id and have no store names."""
-        found = []
-        for node in plan_nodes(plan):
-            if not writes_state(node):
-                continue
-            info, names = node.stateInfo(), node.stateStoreNames()
-            if info.isDefined():
-                found.append(
-                    StateOperator(
-                        id=int(info.get().operatorId()),
-                        node_name=node.nodeName(),
-                        partitions=int(info.get().numPartitions()),
-                        stores=tuple(names.apply(i) for i in range(names.size())),
-                        checkpoint=info.get().checkpointLocation(),
-                    )
-                )
-        return found
+
+def readings() -> Any:
+    """Return what reads stateful operators and their places in the driver's JVM, if this Spark has what it needs."""
+    return compiled(_STATE)
 
 
-def writes_state(node: Any) -> bool:
-    """Tell whether a node of a plan does, by its traits' simple names: their package changed between Sparks."""
-    kind = node.getClass()
-    name = str(kind.getName())
-    if name not in _STATE_WRITERS:
-        # Few calls: asking for the methods of a class takes seconds.
-        todo, traits = [kind], set()
-        while todo:
-            one = todo.pop()
-            if one is not None and one.getSimpleName() not in traits:
-                traits.add(str(one.getSimpleName()))
-                todo += [*one.getInterfaces(), one.getSuperclass()]
-        _STATE_WRITERS[name] = "StateStoreWriter" in traits
-    return _STATE_WRITERS[name]
+def _operator(line: str) -> StateOperator:
+    number, name, partitions, stores, checkpoint = line.split("\t", 4)
+    return StateOperator(
+        id=int(number),
+        node_name=name,
+        partitions=int(partitions),
+        stores=tuple(stores.split(",")),
+        checkpoint=checkpoint,
+    )

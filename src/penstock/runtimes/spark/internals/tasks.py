@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pyspark.sql import SparkSession
 
 from penstock.runtimes.spark.internals.errors import reaching
-from penstock.runtimes.spark.internals.gateway import JsonReader, context
+from penstock.runtimes.spark.internals.gateway import JsonReader, compiled, context, lines
 
 CAPABILITY = "task metrics"
 KEPT_BATCHES = 128
@@ -19,6 +19,44 @@ LOOK_BACK_JOBS = 500  # how far into the past a newly attached reader looks
 MOST_TASKS = 100_000
 
 _BATCH = re.compile(r"runId = (\S+)\s+batch = (\d+)")
+
+_STATUS = """
+import org.apache.spark.scheduler.DAGScheduler;
+import org.apache.spark.status.AppStatusStore;
+import org.apache.spark.status.api.v1.JobData;
+import org.apache.spark.status.api.v1.StageData;
+
+public Object jobs(DAGScheduler scheduler, AppStatusStore store, int first) {
+    StringBuilder lines = new StringBuilder();
+    for (int id = first; id < scheduler.numTotalJobs(); id++) {
+        JobData job;
+        try {
+            job = store.job(id);
+        } catch (java.util.NoSuchElementException unknown) {
+            continue;
+        }
+        String description = job.description().isDefined() ? (String) job.description().get() : "";
+        lines.append(id).append("\\t").append(job.stageIds().mkString(",")).append("\\t")
+            .append(description.replaceAll("\\\\s+", " ")).append("\\n");
+    }
+    return reply(lines);
+}
+
+public String shuffled(AppStatusStore store, String stages) {
+    String[] ids = stages.split(",");
+    long local = 0, remote = 0;
+    for (int i = 0; i < ids.length; i++) {
+        scala.collection.Iterator attempts = store.stageData(
+            Integer.parseInt(ids[i]), false, new java.util.ArrayList(), false, new double[0]).iterator();
+        while (attempts.hasNext()) {
+            StageData attempt = (StageData) attempts.next();
+            local += attempt.shuffleLocalBytesRead();
+            remote += attempt.shuffleRemoteBytesRead();
+        }
+    }
+    return local + " " + remote;
+}
+"""
 
 Ints = npt.NDArray[np.int64]
 
@@ -120,7 +158,7 @@ class TaskMetrics:
 
     def __init__(self, spark: SparkSession) -> None:
         with reaching(CAPABILITY):
-            self._reader = JsonReader(spark)
+            self._reader, self._jvm = JsonReader(spark), compiled(_STATUS)
             self._store = context(spark).statusStore()
             self._tracker = spark.sparkContext._jsc.statusTracker()
             self._scheduler = context(spark).dagScheduler()
@@ -145,28 +183,33 @@ class TaskMetrics:
             ]
         return _table(rows)
 
+    def shuffled(self, run_id: str, batch_id: int) -> tuple[int, int]:
+        """Return the bytes that a micro-batch read in shuffles, in all and from other executors.
+
+        What the tasks' own figures add up to, in two calls instead of a document of every task.
+        """
+        with reaching(CAPABILITY):
+            self._poll()
+            stages = self._stages.get((str(run_id), batch_id))
+            if not stages:
+                return 0, 0
+            # As a text: Py4J makes a Java list with a call for each element.
+            ids = ",".join(str(stage) for _, stage in stages)
+            local, remote = map(int, self._jvm.shuffled(self._store, ids).split())
+        return local + remote, remote
+
     def _poll(self) -> None:
         """Sort the stages of all jobs begun since the last look by run and batch."""
-        newest = int(self._scheduler.numTotalJobs())
-        while self._next_job < newest:
-            if self._tracker.getJobInfo(self._next_job) is None:
-                # Either Spark has forgotten it, or has not heard of it yet: jobs reach the store in order,
-                # so a later one tells which.
-                if all(self._tracker.getJobInfo(job) is None for job in range(self._next_job + 1, newest)):
-                    return
-                self._next_job += 1
-                continue
-            job = self._store.job(self._next_job)
-            about = job.description()
-            batch = _BATCH.search(about.get()) if about.isDefined() else None
-            if batch:
+        # Jobs reach the store in order: those missing before a known one are forgotten, those after it to come.
+        for line in lines(self._jvm.jobs(self._scheduler, self._store, self._next_job)):
+            job, ids, about = line.split("\t", 2)
+            self._next_job = int(job) + 1
+            if batch := _BATCH.search(about):
                 stages = self._stages.setdefault((batch[1], int(batch[2])), [])
                 # A job over no partitions has no stages.
-                ids = filter(None, job.stageIds().mkString(",").split(","))
-                stages += [(self._next_job, int(text)) for text in ids]
+                stages += [(int(job), int(stage)) for stage in filter(None, ids.split(","))]
                 while len(self._stages) > KEPT_BATCHES:
                     self._stages.popitem(last=False)
-            self._next_job += 1
 
     def _attempts(self, stage: int) -> int:
         """Return how often the stage was tried, 0 if it was skipped."""
