@@ -4,6 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 BOTH   := -n 2 --dist loadfile  # two processes; a file's tests stay together, they share what is slow to make
+CLUSTER := -m "cluster and not live"
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-quick test-spark test-cluster test-live test-spark-4.1 check lint types examples bench lock clean
@@ -23,9 +24,10 @@ $(READY): requirements.lock pyproject.toml scripts/ensure_java.sh
 demo: setup      ## the main job: a dataflow under control, about two minutes, with a summary at the end
 	$(BIN)/python examples/demo.py
 
-test: setup      ## the tests: the quick ones, then those on real Spark in local mode
+test: setup      ## the tests: the quick ones, then those on real Spark, in local mode and on a loopback cluster
 	$(BIN)/pytest tests --ignore=tests/spark $(BOTH)
 	$(BIN)/pytest tests/spark -m "not live and not cluster"
+	@$(MAKE) --no-print-directory test-cluster
 
 test-quick: setup  ## everything that needs no Spark
 	$(BIN)/pytest tests --ignore=tests/spark -m "not slow" $(BOTH)
@@ -33,8 +35,8 @@ test-quick: setup  ## everything that needs no Spark
 test-spark: setup  ## every test on real Spark, those on the loopback cluster last
 	$(BIN)/pytest tests/spark
 
-test-cluster: setup  ## only the tests on a loopback cluster: moves, scaling, kills (ten minutes)
-	$(BIN)/pytest tests/spark -m cluster
+test-cluster: setup  ## only the tests on a loopback cluster: moves, scaling, kills (ten minutes); one that fails has a second try
+	$(BIN)/pytest tests/spark $(CLUSTER) || $(BIN)/pytest tests/spark $(CLUSTER) --last-failed --last-failed-no-failures none
 
 test-live: setup  ## policies at work on real Spark under load; they compare times and want a quiet machine
 	$(BIN)/pytest tests/spark -m live
