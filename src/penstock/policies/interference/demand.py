@@ -71,24 +71,7 @@ class Capacity:
         nodes = snapshot.nodes
         cores = np.where(nodes.cores > 0, nodes.cores, 1.0)
         foreign = np.where(nodes.known, _clean(nodes.foreign_cpu), 0.0)
-        share, judged = obtained_share(snapshot, cores)
-        kept = {
-            id_: before
-            for id_, before in (crowded or {}).items()
-            if (row := nodes.row.get(id_)) is not None
-            and not judged[row]
-            and foreign[row] > STILL * before.foreign_cpu
-        }
-        for id_, before in (crowded or {}).items():
-            if id_ in kept:
-                share[nodes.row[id_]] = before.share
-            elif (row := nodes.row.get(id_)) is not None and judged[row]:
-                # Measured on few tasks, it varies: believed at once where it is worse, by halves where it is better.
-                share[row] = min(share[row], 0.5 * (before.share + share[row]))
-        fresh = {
-            nodes.ids[n]: Crowded(share=float(share[n]), foreign_cpu=float(foreign[n]))
-            for n in np.flatnonzero(judged & (share < 1.0)).tolist()
-        }
+        share, now_crowded = _remembering(snapshot, foreign, cores, crowded or {})
         pace = node_slowness(snapshot)
         slowness = np.maximum(pace, 1.0 / share)
         left = np.clip(cores - foreign, max(fair_share, LEAST_SHARE) * cores, cores)
@@ -103,7 +86,7 @@ class Capacity:
             foreign_network=np.clip(others / bandwidth, 0.0, 1.0),
             pace=pace,
             slowness=slowness,
-            crowded=kept | fresh,
+            crowded=now_crowded,
         )
 
 
@@ -196,6 +179,26 @@ def obtained_share(snapshot: Snapshot, cores: Floats) -> tuple[Floats, Bools]:
     crowd = np.maximum(wanted / (interval_s * cores), 1.0)
     share = np.where(judged, had / np.where(wanted > 0, wanted, 1.0) * crowd, 1.0)
     return np.where(share * SLOW < 1.0, np.maximum(share, LEAST_SHARE), 1.0), judged
+
+
+def _remembering(
+    snapshot: Snapshot, foreign: Floats, cores: Floats, crowded: Mapping[str, Crowded]
+) -> tuple[Floats, dict[str, Crowded]]:
+    """(obtained share of each node, the crowded ones), with what was known of nodes that show nothing any more."""
+    nodes = snapshot.nodes
+    share, judged = obtained_share(snapshot, cores)
+    after = {}
+    for id_, before in crowded.items():
+        row = nodes.row.get(id_)
+        if row is not None and judged[row]:
+            # Measured on few tasks, it varies: believed at once where it is worse, by halves where it is better.
+            between = 0.5 * (before.share + share[row])
+            share[row] = min(share[row], between if between * SLOW < 1.0 else 1.0)
+        elif row is not None and foreign[row] > STILL * before.foreign_cpu:
+            share[row], after[id_] = before.share, before
+    for row in np.flatnonzero(judged & (share < 1.0)).tolist():
+        after[nodes.ids[row]] = Crowded(share=float(share[row]), foreign_cpu=float(foreign[row]))
+    return share, after
 
 
 def _foreign_network(snapshot: Snapshot) -> Floats:
