@@ -116,6 +116,8 @@ def run_dataflow(dataflow: Dataflow, request: RunRequest, *, as_json: bool = Fal
             options=RuntimeOptions(machine=_machine(request, spark, limit)),
         )
         stack.callback(runtime.stop)
+        # Before that: the batch that a stop cuts short is no error.
+        stack.callback(spark.sparkContext.setLogLevel, "OFF")
         autopilot = Autopilot(
             runtime,
             [PolicyRun(policy=c.policy, options=c.options) for c in choices],
