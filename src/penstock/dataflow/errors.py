@@ -48,10 +48,17 @@ def _rebuild(problems: tuple[Problem, ...], origin: str | None) -> DataflowError
     return DataflowError(problems, origin=origin)
 
 
+MOST_WORDS = 12
+"""How many words a hint names when it has nothing nearer to say."""
+
+
 def did_you_mean(word: str, known: Iterable[str], *, or_all: bool = True) -> str:
-    """A hint to the nearest known word, or to all of them when none is near; starts with `; `."""
+    """A hint to the nearest known word, or to all of them (of many, the first) when none is near; starts with `; `."""
     words = list(known)
     near = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
     if near:
         return f"; did you mean '{near[0]}'?"
-    return f"; known are {', '.join(words)}" if or_all and 0 < len(words) <= 12 else ""
+    if not or_all or not words:
+        return ""
+    more = f" and {len(words) - MOST_WORDS} more" if len(words) > MOST_WORDS else ""
+    return f"; known are {', '.join(words[:MOST_WORDS])}{more}"
