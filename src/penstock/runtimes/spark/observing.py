@@ -229,7 +229,7 @@ class Observer:
 
     def _sink_table(self) -> Sinks:
         sinks = self._flow.sinks
-        recent = [self._windows[s.id].since(self._looked_s) for s in sinks]
+        recent = [self._windows[s.id].take() for s in sinks]
         return Sinks.blank(
             len(sinks),
             operator=[self._flow.row[s.id] for s in sinks],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,20 +31,30 @@ class SinkWindow:
     def __init__(self, keep_s: float) -> None:
         self._keep_s = keep_s
         self._batches: deque[Lateness] = deque()
+        self._untaken: list[Lateness] = []
 
     def add(self, lateness: Lateness) -> None:
         """One more batch; those that ended too long before it are forgotten."""
         self._batches.append(lateness)
+        self._untaken.append(lateness)
         while self._batches[0].ended_s < lateness.ended_s - self._keep_s:
             self._batches.popleft()
 
     def since(self, time_s: float) -> tuple[Moments, Sketch]:
         """All batches that ended after `time_s`, as one."""
-        moments, sketch = Moments.empty(1), Sketch.empty()
-        for batch in self._batches:
-            if batch.ended_s > time_s:
-                moments, sketch = moments.merge(batch.moments), sketch.merge(batch.sketch)
-        return moments, sketch
+        return _together(batch for batch in self._batches if batch.ended_s > time_s)
+
+    def take(self) -> tuple[Moments, Sketch]:
+        """All batches added since the last call, as one: each counts once, whenever it ended by which clock."""
+        taken, self._untaken = self._untaken, []
+        return _together(taken)
+
+
+def _together(batches: Iterable[Lateness]) -> tuple[Moments, Sketch]:
+    moments, sketch = Moments.empty(1), Sketch.empty()
+    for batch in batches:
+        moments, sketch = moments.merge(batch.moments), sketch.merge(batch.sketch)
+    return moments, sketch
 
 
 def statistic_s(constraint: Constraint, moments: Moments, sketch: Sketch) -> float | None:
