@@ -1,6 +1,6 @@
 """Live on Spark: CPU hogs slow one of two executors; batch times before and with them, without Penstock and with it.
 
-    python benchmarks/interference_live.py [--hogs 7] [--batches 12] [--json]
+    python benchmarks/interference_live.py [--hogs 7] [--batches 12] [--wait 10] [--json]
 
 A loopback cluster of two workers with a core each, every worker and its executor on a CPU of its own. A keyed operator
 hashes; batches have the same number of records throughout, and state is spread evenly at first. The same query twice:
@@ -51,7 +51,7 @@ WORKERS, PARTITIONS = 2, 10
 ROWS_PER_BATCH, KEYS = 200, 1_000
 ROUNDS = 25_000
 """Of hashing for each record: about 8 ms of CPU."""
-LOCALITY_S = 10.0
+WAIT_S = 10.0
 """How long Spark lets tasks wait for the executor of their state, in both runs. With its default of 3 s it takes state
 to idle executors by itself, where stages are as long as they are here; in short ones it leaves it where it is."""
 TRIGGER_S, INTERVAL_S = 2.0, 5.0
@@ -149,7 +149,6 @@ def session(cluster: LoopbackCluster, folder: str) -> SparkSession:
         "spark.driver.memory": "1g",
         "spark.executor.memory": "512m",
         "spark.executor.cores": "1",
-        "spark.locality.wait": f"{LOCALITY_S:g}s",
         "spark.sql.warehouse.dir": f"{folder}/warehouse",
     }
     spark = create_session(cluster.master_url, "hogs", extra_conf=conf)
@@ -169,7 +168,7 @@ def warm_up(spark: SparkSession, checkpoint: Path) -> None:
 
 
 def run(
-    spark: SparkSession, checkpoint: Path, *, steered: bool, hog_count: int, hogged: int
+    spark: SparkSession, checkpoint: Path, *, steered: bool, hog_count: int, hogged: int, wait_s: float
 ) -> dict[str, Any]:
     """One life of the query; what came of it."""
     runtime = launch(
@@ -180,7 +179,7 @@ def run(
     pilot = Autopilot(runtime, [policy], settings=Settings(interval_s=INTERVAL_S), subscribers=[seen])
     wait_for(query, 0)
     runtime.steering.move(runtime.steering.even_moves()).result()
-    StatePartitions(spark, query).wait_for_places(LOCALITY_S)  # moves have set another
+    StatePartitions(spark, query).wait_for_places(wait_s)  # moves have set another
     if steered:
         pilot.start()
     wait_for(query, QUIET)
@@ -229,6 +228,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--hogs", type=int, default=HOGS, help=f"processes that count (default {HOGS})")
     parser.add_argument("--batches", type=int, default=HOGGED, help=f"hogged batches (default {HOGGED})")
+    parser.add_argument(
+        "--wait", type=float, default=WAIT_S, help=f"spark.locality.wait in both runs, s (default {WAIT_S:g})"
+    )
     parser.add_argument("--only-steered", action="store_true", help="leave out the run without Penstock")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -247,6 +249,7 @@ def main() -> int:
                 steered=name == "steered",
                 hog_count=options.hogs,
                 hogged=options.batches,
+                wait_s=options.wait,
             )
         spark.stop()
     goals: list[tuple[str, float, float, bool]] = []
