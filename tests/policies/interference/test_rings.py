@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.forecast import forecast, start, update
 from penstock.policies.interference import Rings, RingShape
-from penstock.policies.interference.filling import _issued, _options
+from penstock.policies.interference.filling import Learned, _issued, _options, expected_rps, observe
 from penstock.policies.interference.rings import smoothed
 from penstock.policies.interference.scores import scores_at_home, scores_on_nodes
 
@@ -127,3 +127,31 @@ def test_a_surprise_is_measured_by_the_forecast_that_was_issued() -> None:
         seen = np.isfinite(state.last)
         np.testing.assert_allclose(mean[seen], ahead.mean[seen, 0])
         np.testing.assert_allclose(sigma[seen], ahead.sigma[seen, 0])
+
+
+def learned(rates: np.ndarray) -> Learned:
+    """What is known after steps of 5 s with these rates, [step, computation]."""
+    known, ids = Learned.nothing(), np.arange(rates.shape[1])
+    for now in rates:
+        known = observe(
+            known, ids, now, np.ones(len(ids), bool), np.full(len(ids), 1e-3), np.full(len(ids), 100.0),
+            step_s=5.0, season_s=0.0, mean_steps=1, span_s=RingShape().span_s,
+        )  # fmt: skip
+    return known
+
+
+def test_a_computation_that_wakes_up_is_believed_at_once_in_the_whole_ring() -> None:
+    rates = 10.0 + np.random.default_rng(1).normal(0, 0.1, (40, 2))
+    rates[-1, 0] = 200.0
+    expected = expected_rps(learned(rates), RingShape(), season_s=0.0)
+    assert expected[0].min() > 150.0
+    assert expected[1] == pytest.approx(10.0, rel=0.05)
+
+
+def test_gathered_windows_are_means_of_the_rings_own() -> None:
+    known = learned(np.random.default_rng(2).uniform(0, 50, (30, 3)))
+    shape = RingShape()
+    halves = np.zeros((shape.count, 2))
+    halves[: shape.count // 2, 0] = halves[shape.count // 2 :, 1] = 2 / shape.count
+    ring = expected_rps(known, shape, season_s=0.0)
+    assert expected_rps(known, shape, season_s=0.0, onto=halves) == pytest.approx(ring @ halves)
