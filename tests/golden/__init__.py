@@ -1,0 +1,1 @@
+"""Files that earlier versions wrote, and what they must still mean."""
