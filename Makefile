@@ -14,10 +14,10 @@ help:            ## this list
 
 setup: $(READY)  ## virtual environment, locked dependencies, and a Java where there is none
 
-$(READY): requirements.lock pyproject.toml scripts/ensure_java.sh
+$(READY): requirements.lock pyproject.toml src/penstock_papers/pyproject.toml scripts/ensure_java.sh
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
-	$(BIN)/pip install --quiet --no-deps --editable .
+	$(BIN)/pip install --quiet --no-deps --editable . --editable src/penstock_papers
 	scripts/ensure_java.sh $(BIN)
 	touch $@
 
@@ -44,7 +44,7 @@ test-live: setup  ## policies at work on real Spark under load; they compare tim
 test-spark-4.1: setup  ## the Spark tests again, on the oldest supported PySpark
 	test -x $(VENV)-4.1/bin/python || $(PYTHON) -m venv $(VENV)-4.1
 	$(VENV)-4.1/bin/pip install --quiet --require-hashes -r requirements-4.1.lock
-	$(VENV)-4.1/bin/pip install --quiet --no-deps --editable .
+	$(VENV)-4.1/bin/pip install --quiet --no-deps --editable . --editable src/penstock_papers
 	$(VENV)-4.1/bin/pytest tests/spark -m "not live"
 
 lint: setup      ## ruff
@@ -62,9 +62,12 @@ check: lint types test  ## what CI runs
 bench: setup     ## the list of benchmarks; penstock bench NAME runs one
 	$(BIN)/penstock bench
 
+LOCK = uv pip compile -q pyproject.toml src/penstock_papers/pyproject.toml --extra dev --extra solvers --generate-hashes \
+	--no-emit-index-url --no-emit-package penstock --no-header --python-version 3.11
+
 lock:            ## resolve dependencies anew (needs uv)
-	uv pip compile -q pyproject.toml --extra dev --generate-hashes --no-emit-index-url --no-header --python-version 3.11 -o requirements.lock
-	echo 'pyspark==4.1.*' | uv pip compile -q pyproject.toml --extra dev --constraints - --generate-hashes --no-emit-index-url --no-header --python-version 3.11 -o requirements-4.1.lock
+	$(LOCK) -o requirements.lock
+	echo 'pyspark==4.1.*' | $(LOCK) --constraints - -o requirements-4.1.lock
 
 clean:           ## remove what make made
 	rm -rf $(VENV) $(VENV)-4.1 .pytest_cache .mypy_cache .ruff_cache .hypothesis

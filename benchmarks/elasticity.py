@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from penstock.cli.output import print_json, print_table
-from penstock.cli.running import RunRequest, run_dataflow
+from penstock.cli.run import RunRequest, run_dataflow
 from penstock.control import SqliteJournal
-from penstock.workloads.enrichment import STEPS_RPS, WARM_UP_RPS, enrichment, steps
+from penstock_papers.nephele.enrichment import STEPS_RPS, WARM_UP_RPS, enrichment, steps
 
 WORKERS = 3
 BOUND_MS = 8000.0

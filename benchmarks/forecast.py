@@ -17,7 +17,7 @@ import numpy as np
 from statsmodels.tsa.holtwinters import ExponentialSmoothing
 
 from penstock.forecast import ForecastOptions, forecast, start, update
-from penstock.forecast.accuracy import OURS, AccuracyReport, load_trace, measure
+from penstock_papers.common.forecast_accuracy import OURS, AccuracyReport, load_trace, measure
 
 DATA = Path(__file__).resolve().parents[1] / ".." / "shared" / "data"
 DAY_STEPS = 288  # of 5 minutes

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.experiments import patients
-from penstock.experiments.ring_errors import ring_errors, squeezed
-from penstock.forecast.accuracy import load_trace
 from penstock.policies.interference import RingShape
 from penstock.policies.interference.scores import scores_at_home, scores_on_nodes
+from penstock_papers.common.forecast_accuracy import load_trace
+from penstock_papers.neptune import patients
+from penstock_papers.neptune.ring_errors import ring_errors, squeezed
 
 NODES, COMPUTATIONS, RESOURCES = 1_000, 100_000, 3
 TRACES = Path(__file__).resolve().parents[2] / "shared" / "data"

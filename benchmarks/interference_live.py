@@ -36,15 +36,15 @@ from penstock.dataflow import Dataflow, constant
 from penstock.dataflow.connectors import memory, replay
 from penstock.policies.interference import Interference, InterferenceOptions
 from penstock.policies.interference.demand import node_slowness
-from penstock.runtimes.spark.autopilot import Autopilot
-from penstock.runtimes.spark.cluster import LoopbackCluster
-from penstock.runtimes.spark.internals.executors import Executors
-from penstock.runtimes.spark.internals.pacing import stop_cleanly
-from penstock.runtimes.spark.internals.state import StatePartitions
-from penstock.runtimes.spark.launch import have_executors, launch
-from penstock.runtimes.spark.runtime import SparkRuntime
-from penstock.runtimes.spark.session import create_session
-from penstock.runtimes.spark.supervisor import bound_to_parent
+from penstock.spark.cluster.loopback import LoopbackCluster
+from penstock.spark.cluster.supervisor import bound_to_parent
+from penstock.spark.internals.executors import Executors
+from penstock.spark.internals.pacing import stop_cleanly
+from penstock.spark.internals.state import StatePartitions
+from penstock.spark.launch import have_executors, launch
+from penstock.spark.pilot import Autopilot
+from penstock.spark.runtime import SparkRuntime
+from penstock.spark.session import create_session
 from penstock.telemetry import Snapshot
 
 WORKERS, PARTITIONS = 2, 10

@@ -14,9 +14,10 @@ import sys
 import time
 from collections.abc import Callable
 
-from penstock.policies.placement import BASELINES, POLICIES, Placement, compile_kernels, place
-from penstock.policies.placement.instances import Instance, benchmarks, random_cluster
+from penstock.policies.placement import Placement
 from penstock.policies.placement.iterative import calibrated_threshold
+from penstock_papers.i_scheduler.instances import Instance, benchmarks, random_cluster
+from penstock_papers.i_scheduler.solvers import BASELINES, POLICIES, compile_kernels, place
 
 LARGE_LIMIT_S = 10.0
 # What the paper prints of I-Scheduler where it is not the optimum (figures 5 and 6).

@@ -17,10 +17,11 @@ from functools import partial
 
 import numpy as np
 
-from penstock.experiments.cloud import Adapter, adapter
-from penstock.experiments.roads import STEP_S, roads_demand
-from penstock.policies.provisioning import DECIDERS, Demand, Deployment
+from penstock.policies.provisioning import Demand, Deployment
 from penstock.policies.provisioning.running import Running
+from penstock_papers.dynamic_dataflows.cloud import Adapter, adapter
+from penstock_papers.dynamic_dataflows.deciders import DECIDERS
+from penstock_papers.dynamic_dataflows.roads import STEP_S, roads_demand
 
 LIMITS_S = {8000.0: 0.1, 100_000.0: 2.0}
 GENETIC_UP_TO = 200.0

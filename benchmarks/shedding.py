@@ -3,8 +3,8 @@
     python benchmarks/shedding.py [--calm 15] [--overload 45] [--after 21] [--plot DIR] [--json]
 
 One broker and one Spark with two cores on this machine; `alerts` may lose nothing, `trends` all but a tenth, and the
-load of `trends` jumps and falls again (`penstock.experiments.overload`). Each way runs on topics of its own with the
-same load. Needs `confluent-kafka`. About three and a half minutes. Exit 1: a goal was missed.
+load of `trends` jumps and falls again (`penstock_papers.quality_of_data.overload`). Each way runs on topics of its own
+with the same load. Needs `confluent-kafka`. About three and a half minutes. Exit 1: a goal was missed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from penstock.cli.output import print_json, print_table
-from penstock.experiments.overload import ALERTS, TRENDS, Moment, Trial, Verdict, run_trial
-from penstock.runtimes.spark.broker import KafkaBroker
-from penstock.runtimes.spark.jars import kafka_connector_conf
-from penstock.runtimes.spark.session import create_session
+from penstock.spark.cluster.jars import kafka_connector_conf
+from penstock.spark.cluster.kafka_broker import KafkaBroker
+from penstock.spark.session import create_session
+from penstock_papers.quality_of_data.overload import ALERTS, TRENDS, Moment, Trial, Verdict, run_trial
 
 WAYS = {"penstock": True, "plain Spark": False}
 

@@ -2,8 +2,8 @@
 
     python benchmarks/shedding_cycle.py [--tasks 500 2000 10000 100000] [--repeat 15]
 
-The cases `busy`, `crowded` and `rising` are those of `penstock.experiments.crowds`. Timed is a whole `decide`, from
-the snapshot to actions with reasons, in CPU time.
+The cases `busy`, `crowded` and `rising` are those of `penstock_papers.quality_of_data.crowds`. Timed is a whole
+`decide`, from the snapshot to actions with reasons, in CPU time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import statistics
 
-from penstock.experiments.crowds import CASES, cycle_times_ms
+from penstock_papers.quality_of_data.crowds import CASES, cycle_times_ms
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from penstock.dataflow import Dataflow, OperatorId, constant, flow
 from penstock.dataflow.connectors import discard, replay
-from penstock.runtimes.simulated import Cluster, Link, SimulatedRuntime, SimulationOptions
+from penstock.simulator import Cluster, Link, SimulatedRuntime, SimulationOptions
 from penstock.telemetry import MachineClass
 
 LEAST_HOPS_PER_S = 3e6

@@ -24,8 +24,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from penstock.dataflow import flow
 from penstock.dataflow.connectors import dataframe, foreach_batch
-from penstock.runtimes.spark.compile import compile_dataflow
-from penstock.runtimes.spark.session import create_session
+from penstock.spark.query.compile import compile_dataflow
+from penstock.spark.session import create_session
 from spark_overhead import Gate
 
 WARM_UP_ROUNDS = 2

@@ -31,8 +31,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.dataflow import flow
 from penstock.dataflow.connectors import dataframe, foreach_batch
-from penstock.runtimes.spark.compile import compile_dataflow
-from penstock.runtimes.spark.session import create_session
+from penstock.spark.query.compile import compile_dataflow
+from penstock.spark.session import create_session
 
 GOAL = 0.97
 WARM_UP_ROUNDS = 4

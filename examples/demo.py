@@ -11,8 +11,8 @@ from pathlib import Path
 
 from penstock import Dataflow, staircase
 from penstock.cli.output import results
-from penstock.cli.running import RunRequest, run_dataflow
-from penstock.workloads.enrichment import enrichment
+from penstock.cli.run import RunRequest, run_dataflow
+from penstock_papers.nephele.enrichment import enrichment
 
 WORKERS = 3
 BOUND_MS = 8000

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,42 +16,65 @@ import numpy as np
 import pytest
 
 from penstock.cli.choices import choose_policies, find_flow
-from penstock.control import Cycle, Loop, PolicyRun, Settings
-from penstock.dataflow import constant, sine, staircase
+from penstock.control import Cycle, Loop, Settings
+from penstock.dataflow import Load, constant, sine, staircase
 from penstock.dataflow.connectors import expected_load
-from penstock.runtimes.simulated import Cluster, Disturbance, SimulatedClock, SimulatedRuntime
+from penstock.simulator import Cluster, Disturbance, SimulatedClock, SimulatedRuntime
+from penstock.simulator.options import Fidelity
 from penstock.telemetry import MachineClass, Snapshot
 
 TRACES = Path(__file__).parent / "golden" / "traces.json"
 
-SCENES: dict[str, dict[str, Any]] = {
-    "words under elasticity": {"flow": "examples/flows/words.yaml", "policies": ["elasticity"], "for_s": 90.0},
-    "primetester under nephele": {"flow": "primetester", "policies": ["nephele"], "load": staircase([(20, 40), (20, 160), (20, 60)]), "for_s": 60.0},
-    "sentiment under elasticity": {"flow": "sentiment", "policies": ["elasticity"], "load": sine(60.0, 40.0, 40.0), "for_s": 60.0},
-    "sentiment under ds2": {"flow": "sentiment", "policies": ["ds2"], "load": constant(60.0), "for_s": 40.0},
-    "knn under shedding": {"flow": "knn", "policies": ["shedding"], "load": staircase([(20, 50), (20, 2000)]), "for_s": 60.0, "fidelity": "fluid"},
-    "taxi-drives under shedding": {"flow": "taxi-drives", "policies": ["shedding"], "load": staircase([(20, 100), (40, 4000)]), "for_s": 60.0, "fidelity": "fluid"},
-    "thorax under interference": {"flow": "thorax", "policies": ["interference"], "load": constant(20000.0), "for_s": 90.0, "fidelity": "fluid", "foreign": 1.7},
-    "thorax under neptune": {"flow": "thorax", "policies": ["neptune"], "load": constant(3000.0), "for_s": 90.0, "fidelity": "fluid", "foreign": 1.7},
-    "linear-road under provisioning": {"flow": "linear-road", "policies": ["provisioning"], "load": staircase([(20, 20), (40, 400)]), "for_s": 60.0, "fidelity": "fluid"},
-}  # fmt: skip
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    flow: str
+    policy: str
+    load: Load | None = None
+    for_s: float = 60.0
+    fidelity: Fidelity = "discrete"
+    foreign: float = 0.0
 
 
-def trace_of(scene: dict[str, Any]) -> list[dict[str, Any]]:
+SCENES = (
+    Scene(flow="examples/flows/words.yaml", policy="elasticity", for_s=90.0),
+    Scene(flow="primetester", policy="nephele", load=staircase([(20, 40), (20, 160), (20, 60)])),
+    Scene(flow="sentiment", policy="elasticity", load=sine(60.0, 40.0, 40.0)),
+    Scene(flow="sentiment", policy="ds2", load=constant(60.0), for_s=40.0),
+    Scene(flow="knn", policy="shedding", load=staircase([(20, 50), (20, 2000)]), fidelity="fluid"),
+    Scene(flow="taxi-drives", policy="shedding", load=staircase([(20, 100), (40, 4000)]), fidelity="fluid"),
+    Scene(
+        flow="thorax",
+        policy="interference",
+        load=constant(20000.0),
+        for_s=90.0,
+        fidelity="fluid",
+        foreign=1.7,
+    ),
+    Scene(flow="thorax", policy="neptune", load=constant(3000.0), for_s=90.0, fidelity="fluid", foreign=1.7),
+    Scene(flow="linear-road", policy="provisioning", load=staircase([(20, 20), (40, 400)]), fidelity="fluid"),
+)
+
+
+def name_of(scene: Scene) -> str:
+    return f"{Path(scene.flow).stem} under {scene.policy}"
+
+
+def trace_of(scene: Scene) -> list[dict[str, Any]]:
     """A line per cycle: the actions in full, and a digest of what was measured."""
     repository = Path(__file__).resolve().parents[1]
-    reference = scene["flow"]
+    reference = scene.flow
     dataflow = find_flow(str(repository / reference) if "/" in reference else reference)
-    loads = {s.id: scene.get("load") or expected_load(s.connector) for s in dataflow.sources}
+    loads = {s.id: scene.load or expected_load(s.connector) for s in dataflow.sources}
     runtime = SimulatedRuntime(
         dataflow,
         Cluster(
             classes=(MachineClass(name="machine", cores=2),),
             nodes={f"node-{i}": "machine" for i in range(4)},
-            disturbances={"node-1": Disturbance(foreign=constant(scene.get("foreign", 0.0)))},
+            disturbances={"node-1": Disturbance(foreign=constant(scene.foreign))},
         ),
         seed=7,
-        fidelity=scene.get("fidelity", "discrete"),
+        fidelity=scene.fidelity,
         loads=loads,
     )
     lines: list[dict[str, Any]] = []
@@ -69,12 +93,12 @@ def trace_of(scene: dict[str, Any]) -> list[dict[str, Any]]:
 
     loop = Loop(
         runtime,
-        [PolicyRun(policy=c.policy, options=c.options) for c in choose_policies(scene["policies"])],
+        choose_policies([scene.policy]),
         clock=SimulatedClock(runtime),
         settings=Settings(interval_s=5.0),
         subscribers=[note],
     )
-    loop.run(for_s=scene["for_s"])
+    loop.run(for_s=scene.for_s)
     assert not loop.faults
     return lines
 
@@ -109,11 +133,11 @@ def digest(snapshot: Snapshot) -> str:
     return bits.hexdigest()[:16]
 
 
-@pytest.mark.parametrize("name", SCENES)
-def test_a_seeded_run_is_the_one_of_old(name: str) -> None:
-    golden = json.loads(TRACES.read_text())[name]
-    assert trace_of(SCENES[name]) == golden
+@pytest.mark.parametrize("scene", SCENES, ids=name_of)
+def test_a_seeded_run_is_the_one_of_old(scene: Scene) -> None:
+    golden = json.loads(TRACES.read_text())[name_of(scene)]
+    assert trace_of(scene) == golden
 
 
 if __name__ == "__main__":
-    TRACES.write_text(json.dumps({name: trace_of(scene) for name, scene in SCENES.items()}, indent=1) + "\n")
+    TRACES.write_text(json.dumps({name_of(scene): trace_of(scene) for scene in SCENES}, indent=1) + "\n")

@@ -24,7 +24,7 @@ from penstock.dataflow import (
 )
 
 if TYPE_CHECKING:
-    from penstock.runtimes.spark.attach import attach
+    from penstock.spark.attach import attach
 
 __version__ = version("penstock")
 
@@ -47,7 +47,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # Spark is imported when it is first asked for: declaring and simulating need no Java.
     if name == "attach":
-        from penstock.runtimes.spark.attach import attach
+        from penstock.spark.attach import attach
 
         return attach
     raise AttributeError(f"module 'penstock' has no attribute '{name}'")

@@ -9,7 +9,8 @@ from penstock.cli.totals import Totals
 from penstock.control import Cycle, Plan
 from penstock.control.plan import Planned
 from penstock.dataflow import OperatorId
-from penstock.policies.proposal import Reason, Shed
+from penstock.policies.actions import Shed
+from penstock.policies.reasons import Reason
 from penstock.testing import a_dataflow, a_snapshot
 
 

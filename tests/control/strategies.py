@@ -14,21 +14,10 @@ from penstock.dataflow import (
     Sequence,
     Stream,
 )
-from penstock.dataflow.model import CHEAPEST_FIRST
-from penstock.policies.proposal import (
-    Acquire,
-    Action,
-    Expectation,
-    Move,
-    Notice,
-    Pace,
-    Proposal,
-    Reason,
-    Release,
-    Scale,
-    Shed,
-    Switch,
-)
+from penstock.dataflow.graph import CHEAPEST_FIRST
+from penstock.policies.actions import Acquire, Action, Expectation, Move, Pace, Release, Scale, Shed, Switch
+from penstock.policies.policy import Notice, Proposal
+from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
 from penstock.testing import a_snapshot
 from penstock.testing.builders import TWO_WAYS

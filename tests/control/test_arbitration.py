@@ -11,21 +11,10 @@ from hypothesis import strategies as st
 from penstock.control.arbitration import Arbitration, ArbitrationMemory, arbitrate, settle
 from penstock.control.plan import Plan, Planned, Withheld
 from penstock.dataflow import OperatorId
-from penstock.dataflow.model import CHEAPEST_FIRST
-from penstock.policies.proposal import (
-    Acquire,
-    Action,
-    Expectation,
-    Move,
-    Notice,
-    Pace,
-    Proposal,
-    Reason,
-    Release,
-    Scale,
-    Shed,
-    Switch,
-)
+from penstock.dataflow.graph import CHEAPEST_FIRST
+from penstock.policies.actions import Acquire, Action, Expectation, Move, Pace, Release, Scale, Shed, Switch
+from penstock.policies.policy import Notice, Proposal
+from penstock.policies.reasons import Reason
 from tests.control.strategies import KEEP, keeps_now, remedy_orders, some_proposals, the_snapshot
 
 LATE = Reason(code="late")

@@ -16,7 +16,8 @@ from penstock.control.codec import CodecError, from_json, pack, to_json, unpack
 from penstock.control.plan import Plan, Planned, Withheld
 from penstock.dataflow import Dataflow, Function, flow
 from penstock.dataflow.connectors import console, rate
-from penstock.policies.proposal import Proposal, Reason
+from penstock.policies.policy import Proposal
+from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
 from penstock.testing import a_dataflow, a_snapshot
 from tests.control.strategies import some_proposals, the_snapshot

@@ -6,18 +6,9 @@ from hypothesis import strategies as st
 
 from penstock.control.damping import Damping, DampingMemory, damp, rest
 from penstock.dataflow import OperatorId
-from penstock.policies.proposal import (
-    Acquire,
-    Action,
-    Move,
-    Pace,
-    Proposal,
-    Reason,
-    Release,
-    Scale,
-    Shed,
-    Switch,
-)
+from penstock.policies.actions import Acquire, Action, Move, Pace, Release, Scale, Shed, Switch
+from penstock.policies.policy import Proposal
+from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
 from penstock.testing import a_dataflow, a_snapshot
 from penstock.testing.builders import TWO_WAYS

@@ -5,7 +5,8 @@ from dataclasses import replace
 from penstock.control import Desired, Loop, PolicyRun
 from penstock.control.loop import RECOVERY_CYCLES
 from penstock.dataflow import OperatorId
-from penstock.policies.proposal import Move, Reason, Release, Scale
+from penstock.policies.actions import Move, Release, Scale
+from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
 from penstock.testing import FakeClock, MemoryJournal, RecordingRuntime, ScriptedPolicy, a_snapshot
 

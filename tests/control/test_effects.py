@@ -6,7 +6,8 @@ import pytest
 
 from penstock.control.effects import METRICS, expect, judge, read
 from penstock.dataflow import OperatorId
-from penstock.policies.proposal import Expectation, Move, Reason, Scale
+from penstock.policies.actions import Expectation, Move, Scale
+from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
 from penstock.testing import a_dataflow, a_snapshot
 from penstock.testing.builders import TWO_WAYS

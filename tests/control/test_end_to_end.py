@@ -6,11 +6,11 @@ import pytest
 
 from penstock.control import Loop, PolicyRun, SqliteJournal, as_text, explain, replay
 from penstock.dataflow import Alternate, staircase
-from penstock.policies.elasticity import Reactive, ReactiveOptions
 from penstock.policies.shedding import Shedding, SheddingOptions
-from penstock.runtimes.simulated import Cluster, SimulatedClock, SimulatedRuntime
+from penstock.simulator import Cluster, SimulatedClock, SimulatedRuntime
 from penstock.telemetry import MachineClass
 from penstock.testing import a_dataflow
+from penstock_papers.nephele.method import Reactive, ReactiveOptions
 
 
 @pytest.mark.slow

@@ -16,19 +16,9 @@ from penstock.control.codec import from_json, to_json
 from penstock.control.explain import Explanation, clock
 from penstock.control.sentences import SENTENCES, deed, quantity, sentence
 from penstock.dataflow import OperatorId
-from penstock.policies.proposal import (
-    Acquire,
-    Expectation,
-    Move,
-    Notice,
-    Pace,
-    Proposal,
-    Reason,
-    Release,
-    Scale,
-    Shed,
-    Switch,
-)
+from penstock.policies.actions import Acquire, Expectation, Move, Pace, Release, Scale, Shed, Switch
+from penstock.policies.policy import Notice, Proposal
+from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
 from penstock.testing import (
     FakeClock,

@@ -9,7 +9,9 @@ import pytest
 from penstock.control import JournalError, Latest, Loop, PolicyRun, Retention, SqliteJournal, replay
 from penstock.control.journal import APPLICATION_ID, SCHEMA_VERSION
 from penstock.dataflow import OperatorId
-from penstock.policies.proposal import Expectation, Proposal, Reason, Scale, Shed
+from penstock.policies.actions import Expectation, Scale, Shed
+from penstock.policies.policy import Proposal
+from penstock.policies.reasons import Reason
 from penstock.testing import (
     FakeClock,
     MemoryJournal,

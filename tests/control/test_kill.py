@@ -16,7 +16,8 @@ import pytest
 from penstock.control import Cycle, Loop, PolicyRun, Retention, SqliteJournal, replay
 from penstock.control.codec import unpack
 from penstock.control.decision import Standing
-from penstock.policies.proposal import Reason, Shed
+from penstock.policies.actions import Shed
+from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
 from penstock.testing import FakeClock, RecordingRuntime, ScriptedPolicy, a_snapshot
 

@@ -5,18 +5,11 @@ import logging
 
 import pytest
 
-from penstock.control import (
-    Cycle,
-    Desired,
-    Loop,
-    NotReadyError,
-    Plan,
-    PolicyRun,
-    Settings,
-    SqliteJournal,
-)
+from penstock.control import Cycle, Desired, Loop, NotReadyError, Plan, PolicyRun, Settings, SqliteJournal
 from penstock.dataflow import OperatorId
-from penstock.policies.proposal import Expectation, Move, Notice, Proposal, Reason, Scale, Shed, Switch
+from penstock.policies.actions import Expectation, Move, Scale, Shed, Switch
+from penstock.policies.policy import Notice, Proposal
+from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
 from penstock.testing import (
     FakeClock,

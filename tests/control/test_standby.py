@@ -12,8 +12,9 @@ import pytest
 from penstock.control import Loop, PolicyRun, Settings, SqliteJournal, WallClock
 from penstock.control.codec import unpack
 from penstock.control.standby import Standby
+from penstock.policies.actions import Shed
 from penstock.policies.interference import Interference, InterferenceMemory, InterferenceOptions
-from penstock.policies.proposal import Reason, Shed
+from penstock.policies.reasons import Reason
 from penstock.testing import FakeClock, RecordingRuntime, ScriptedPolicy, a_dataflow, a_snapshot
 from tests.policies.interference.scenes import a_crowd
 

@@ -21,7 +21,7 @@ from penstock.dataflow.connectors import (
     rate,
     replay,
 )
-from penstock.dataflow.model import CHEAPEST_FIRST, STATISTICS, TAKES, Alternate, Connector, State
+from penstock.dataflow.graph import CHEAPEST_FIRST, STATISTICS, TAKES, Alternate, Connector, State
 
 ids = st.sampled_from(["a", "B", "c-d", "d.e", "no", "null", "e1", "_"])
 texts = st.text(

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.dataflow import DataflowError, applications, problems, together
 from penstock.testing import a_dataflow
-from penstock.workloads.scoring import scoring
+from penstock_papers.quality_of_data.scoring import scoring
 
 
 def test_apart_again_they_are_what_they_were_but_for_their_names():

@@ -23,8 +23,8 @@ from penstock.dataflow import (
     staircase,
 )
 from penstock.dataflow.connectors import dataframe, discard, foreach_batch, kafka, replay
-from penstock.dataflow.documents import MAX_BYTES, MAX_DEPTH, MAX_VALUES, read_document, write_document
-from penstock.dataflow.files import parse_dataflow, read_dataflow, write_dataflow
+from penstock.dataflow.flow_file import parse_dataflow, read_dataflow, write_dataflow
+from penstock.dataflow.yaml_document import MAX_BYTES, MAX_DEPTH, MAX_VALUES, read_document, write_document
 from tests.dataflow.bad_inputs import BAD_INPUTS, VALID, BadInput
 from tests.dataflow.strategies import dataflows, loads, yaml_values
 

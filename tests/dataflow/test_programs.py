@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.dataflow import DataflowError
-from penstock.dataflow.programs import load_flow
+from penstock.dataflow.flow_loader import load_flow
 
 GOOD = """\
 from __future__ import annotations

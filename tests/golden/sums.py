@@ -29,7 +29,9 @@ def write_input(folder: Path, first: int) -> None:
 def sums_flow(source: Path, results: Path) -> Dataflow:
     """Count and total per key, kept in Spark's state store."""
     builder = flow("golden-sums")
-    numbers_in = builder.source("in", files(str(source), "parquet", COLUMNS, max_files_per_batch=1), keep_by="number")
+    numbers_in = builder.source(
+        "in", files(str(source), "parquet", COLUMNS, max_files_per_batch=1), keep_by="number"
+    )
     totals = numbers_in.keyed(
         "sums", keyed_sums, key="key", state="count long, total long", schema="key long, count long, total long",
         takes="pandas",

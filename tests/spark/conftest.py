@@ -14,10 +14,10 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.runtimes.spark.broker import KafkaBroker
-from penstock.runtimes.spark.cluster import LoopbackCluster
-from penstock.runtimes.spark.jars import kafka_connector_conf
-from penstock.runtimes.spark.session import create_session
+from penstock.spark.cluster.jars import kafka_connector_conf
+from penstock.spark.cluster.kafka_broker import KafkaBroker
+from penstock.spark.cluster.loopback import LoopbackCluster
+from penstock.spark.session import create_session
 from tests.conftest import REPOSITORY
 
 FOLDER = os.path.dirname(__file__)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 
 from penstock.control.plan import Outcome, Plan, Planned
-from penstock.policies.proposal import Action, Reason
-from penstock.runtimes.spark.runtime import SparkRuntime
+from penstock.policies.actions import Action
+from penstock.policies.reasons import Reason
+from penstock.spark.runtime import SparkRuntime
 
 WHY = Reason(code="test")
 

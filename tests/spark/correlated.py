@@ -8,8 +8,7 @@ import pandas as pd
 from penstock import flow
 from penstock.dataflow import Dataflow
 from penstock.dataflow.connectors import memory
-
-from .flows import replayed
+from tests.spark.flows import replayed
 
 KEYS = 300
 

@@ -21,13 +21,14 @@ from penstock import flow
 from penstock.control import PolicyRun, Settings, SqliteJournal, desired_of
 from penstock.dataflow import OperatorId, alternate
 from penstock.dataflow.connectors import files_sink
-from penstock.policies.proposal import Move, Proposal, Switch
-from penstock.runtimes.spark.autopilot import Autopilot
-from penstock.runtimes.spark.internals.executors import Executors
-from penstock.runtimes.spark.internals.pacing import stop_cleanly
-from penstock.runtimes.spark.launch import controls_of, launch
-from penstock.runtimes.spark.runtime import SparkRuntime
-from penstock.runtimes.spark.session import create_session
+from penstock.policies.actions import Move, Switch
+from penstock.policies.policy import Proposal
+from penstock.spark.internals.executors import Executors
+from penstock.spark.internals.pacing import stop_cleanly
+from penstock.spark.launch import controls_of, launch
+from penstock.spark.pilot import Autopilot
+from penstock.spark.runtime import SparkRuntime
+from penstock.spark.session import create_session
 from penstock.telemetry import Snapshot
 from tests.conftest import REPOSITORY
 from tests.spark.control import WHY

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from penstock.dataflow import Load, constant
 from penstock.dataflow.connectors import foreach_batch, replay
-from penstock.dataflow.model import Connector
+from penstock.dataflow.graph import Connector
 
 KEYS = 7
 

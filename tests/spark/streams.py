@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.runtimes.spark.progress import BatchProgress, SourceProgress
+from penstock.spark.observe.progress import BatchProgress, SourceProgress
 
 T = TypeVar("T")
 

@@ -15,13 +15,12 @@ from penstock import flow
 from penstock.control import PolicyRun, Settings
 from penstock.dataflow import Dataflow, alternate, staircase
 from penstock.policies.provisioning import Provisioning, ProvisioningOptions
-from penstock.runtimes.spark.autopilot import Autopilot
-from penstock.runtimes.spark.internals.pacing import stop_cleanly
-from penstock.runtimes.spark.launch import launch
-from penstock.runtimes.spark.progress import BatchProgress, batches_since
-
-from .flows import Collected, replayed
-from .streams import finished_batch, wait_for
+from penstock.spark.internals.pacing import stop_cleanly
+from penstock.spark.launch import launch
+from penstock.spark.observe.progress import BatchProgress, batches_since
+from penstock.spark.pilot import Autopilot
+from tests.spark.flows import Collected, replayed
+from tests.spark.streams import finished_batch, wait_for
 
 pytestmark = pytest.mark.live
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from penstock.runtimes.spark.cluster import (
+from penstock.spark.cluster.loopback import (
     ClusterError,
     ClusterState,
     LoopbackCluster,
@@ -18,8 +18,7 @@ from penstock.runtimes.spark.cluster import (
     read_state,
     stop_cluster,
 )
-
-from .streams import wait_for
+from tests.spark.streams import wait_for
 
 START = """
 import sys, time

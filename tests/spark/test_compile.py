@@ -15,14 +15,22 @@ from pyspark.sql import SparkSession
 
 from penstock.dataflow import Dataflow, DataflowError, FlowBuilder, Output, alternate, flow
 from penstock.dataflow.connectors import discard, files, files_sink, memory
-from penstock.dataflow.model import Connector
-from penstock.runtimes.spark.compile import CompiledDataflow, compile_dataflow
-from penstock.runtimes.spark.internals.controls import seeded
-from penstock.runtimes.spark.internals.task_controls import ControlDocument
-from penstock.runtimes.spark.keep import kept
-from penstock.runtimes.spark.measures import TaskRecord
-
-from .flows import KEYS, Collected, arrow_even, keyed_sums, numbers, pandas_square, record_minus, record_twice
+from penstock.dataflow.graph import Connector
+from penstock.spark.internals.controls import seeded
+from penstock.spark.internals.task_controls import ControlDocument
+from penstock.spark.observe.task_measures import TaskRecord
+from penstock.spark.query.compile import CompiledDataflow, compile_dataflow
+from penstock.spark.query.sampling import kept
+from tests.spark.flows import (
+    KEYS,
+    Collected,
+    arrow_even,
+    keyed_sums,
+    numbers,
+    pandas_square,
+    record_minus,
+    record_twice,
+)
 
 ROWS, FILES = 300, 3
 COLUMNS = "number long, key long, text string, source_time timestamp"

@@ -7,9 +7,8 @@ from confluent_kafka import Consumer, Producer
 
 from penstock.dataflow import flow
 from penstock.dataflow.connectors import kafka, kafka_sink
-from penstock.runtimes.spark.compile import compile_dataflow
-
-from .flows import record_minus
+from penstock.spark.query.compile import compile_dataflow
+from tests.spark.flows import record_minus
 
 COUNT = 600
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtimes.spark.internals.task_controls import ControlDocument, current_controls
+from penstock.spark.internals.task_controls import ControlDocument, current_controls
 
 CHANGES = st.lists(
     st.tuples(

@@ -15,11 +15,10 @@ import psutil
 import pytest
 
 from penstock.control import SqliteJournal
-from penstock.runtimes.spark.cluster import LoopbackCluster
+from penstock.spark.cluster.loopback import LoopbackCluster
 from tests.conftest import REPOSITORY
-
-from .streams import wait_for
-from .test_runtime import sums_with_one_switch
+from tests.spark.streams import wait_for
+from tests.spark.test_runtime import sums_with_one_switch
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 

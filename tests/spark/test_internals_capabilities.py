@@ -3,7 +3,7 @@
 import pyspark
 from pyspark.sql import SparkSession
 
-from penstock.runtimes.spark.internals.capabilities import probe
+from penstock.spark.internals.capabilities import probe
 
 
 def unavailable(spark: SparkSession) -> set[str]:

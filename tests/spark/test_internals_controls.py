@@ -18,7 +18,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from penstock.runtimes.spark.internals.controls import (
+from penstock.spark.internals.controls import (
     controls_at,
     get_control,
     get_controls,
@@ -26,15 +26,9 @@ from penstock.runtimes.spark.internals.controls import (
     set_control,
     set_controls,
 )
-from penstock.runtimes.spark.internals.errors import SparkInternalsError
-from penstock.runtimes.spark.internals.task_controls import (
-    BATCH_KEY,
-    CONTROLS_KEY,
-    ControlDocument,
-    current_controls,
-)
-
-from .streams import collected, finished_batch, next_batch, numbers, wait_for
+from penstock.spark.internals.errors import SparkInternalsError
+from penstock.spark.internals.task_controls import BATCH_KEY, CONTROLS_KEY, ControlDocument, current_controls
+from tests.spark.streams import collected, finished_batch, next_batch, numbers, wait_for
 
 SEEN = "place string, batch long, version long, x long"
 

@@ -7,12 +7,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import count, sum  # noqa: A004 (Spark's name)
 
-from penstock.runtimes.spark.internals.errors import SparkInternalsError
-from penstock.runtimes.spark.internals.executors import Executors
-from penstock.runtimes.spark.internals.pacing import stop_cleanly
-from penstock.runtimes.spark.internals.state import StatePartitions
-
-from .streams import collected, expected_totals, finished_batch, next_batch, numbers, wait_for
+from penstock.spark.internals.errors import SparkInternalsError
+from penstock.spark.internals.executors import Executors
+from penstock.spark.internals.pacing import stop_cleanly
+from penstock.spark.internals.state import StatePartitions
+from tests.spark.streams import collected, expected_totals, finished_batch, next_batch, numbers, wait_for
 
 
 def test_from_three_to_one_to_three(cluster_spark: SparkSession, tmp_path: Path) -> None:

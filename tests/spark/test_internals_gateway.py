@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.runtimes.spark.internals.errors import SparkInternalsError, reaching
-from penstock.runtimes.spark.internals.gateway import CHUNK_CHARS, compiled, progress_since, text
-
-from .streams import finished_batch, numbers, started
+from penstock.spark.internals.errors import SparkInternalsError, reaching
+from penstock.spark.internals.gateway import CHUNK_CHARS, compiled, progress_since, text
+from tests.spark.streams import finished_batch, numbers, started
 
 _LETTERS = """
 public Object letters(int count) {

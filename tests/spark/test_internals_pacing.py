@@ -9,11 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.runtimes.spark.internals.errors import SparkInternalsError
-from penstock.runtimes.spark.internals.gateway import execution
-from penstock.runtimes.spark.internals.pacing import Pacing, stop_cleanly
-
-from .streams import ROWS_PER_BATCH, finished_batch, numbers, started, wait_for
+from penstock.spark.internals.errors import SparkInternalsError
+from penstock.spark.internals.gateway import execution
+from penstock.spark.internals.pacing import Pacing, stop_cleanly
+from tests.spark.streams import ROWS_PER_BATCH, finished_batch, numbers, started, wait_for
 
 
 def gaps_s(query: StreamingQuery, first: int) -> list[float]:

@@ -8,12 +8,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import count, sum  # noqa: A004 (Spark's name)
 
-from penstock.runtimes.spark.internals.errors import SparkInternalsError
-from penstock.runtimes.spark.internals.executors import Executors
-from penstock.runtimes.spark.internals.pacing import stop_cleanly
-from penstock.runtimes.spark.internals.state import StatePartitions
-
-from .streams import collected, expected_totals, finished_batch, next_batch, numbers, started
+from penstock.spark.internals.errors import SparkInternalsError
+from penstock.spark.internals.executors import Executors
+from penstock.spark.internals.pacing import stop_cleanly
+from penstock.spark.internals.state import StatePartitions
+from tests.spark.streams import collected, expected_totals, finished_batch, next_batch, numbers, started
 
 PROVIDERS = {
     "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",

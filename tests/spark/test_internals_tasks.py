@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.runtimes.spark.internals import tasks
-from penstock.runtimes.spark.internals.errors import SparkInternalsError
-from penstock.runtimes.spark.internals.shuffles import Shuffles, _exchanges
-from penstock.runtimes.spark.internals.tasks import TaskMetrics
-
-from .streams import (
+from penstock.spark.internals import tasks
+from penstock.spark.internals.errors import SparkInternalsError
+from penstock.spark.internals.shuffles import Shuffles, _exchanges
+from penstock.spark.internals.tasks import TaskMetrics
+from tests.spark.streams import (
     ROWS_PER_BATCH,
     SOURCE_PARTITIONS,
     collected,

@@ -7,10 +7,9 @@ import psutil
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from penstock.runtimes.spark.broker import KafkaBroker
-from penstock.runtimes.spark.internals.pacing import Pacing
-
-from .streams import collected, finished_batch, wait_for
+from penstock.spark.cluster.kafka_broker import KafkaBroker
+from penstock.spark.internals.pacing import Pacing
+from tests.spark.streams import collected, finished_batch, wait_for
 
 RECORDS = 300
 

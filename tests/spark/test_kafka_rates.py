@@ -11,13 +11,12 @@ from pyspark.sql import SparkSession
 
 from penstock.dataflow import constant, flow
 from penstock.dataflow.connectors import discard, kafka
-from penstock.runtimes.spark.broker import KafkaBroker, feeding
-from penstock.runtimes.spark.launch import launch
-from penstock.runtimes.spark.progress import kafka_total
-from penstock.runtimes.spark.runtime import SparkRuntime
-
-from .flows import record_minus
-from .streams import finished_batch, last_source
+from penstock.spark.cluster.kafka_broker import KafkaBroker, feeding
+from penstock.spark.launch import launch
+from penstock.spark.observe.progress import kafka_total
+from penstock.spark.runtime import SparkRuntime
+from tests.spark.flows import record_minus
+from tests.spark.streams import finished_batch, last_source
 
 RATE_RPS = 300.0
 

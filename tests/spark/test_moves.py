@@ -14,12 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from penstock.policies.proposal import Move
-from penstock.runtimes.spark.attach import attach
-from penstock.runtimes.spark.internals.pacing import stop_cleanly
-
-from .control import WHY, carry_out
-from .streams import ROWS_PER_BATCH, collected, expected_totals, finished_batch, numbers
+from penstock.policies.actions import Move
+from penstock.spark.attach import attach
+from penstock.spark.internals.pacing import stop_cleanly
+from tests.spark.control import WHY, carry_out
+from tests.spark.streams import ROWS_PER_BATCH, collected, expected_totals, finished_batch, numbers
 
 PROVIDERS = {
     "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",

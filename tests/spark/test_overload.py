@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.experiments.overload import Trial, Verdict, run_trial
-from penstock.runtimes.spark.broker import KafkaBroker
+from penstock.spark.cluster.kafka_broker import KafkaBroker
+from penstock_papers.quality_of_data.overload import Trial, Verdict, run_trial
 
 pytestmark = pytest.mark.live
 

@@ -11,9 +11,8 @@ import penstock.workloads.ecg as ecg
 import penstock.workloads.thorax as thorax
 from penstock.dataflow import flow
 from penstock.dataflow.connectors import files
-from penstock.runtimes.spark.compile import compile_dataflow
-
-from .flows import Collected
+from penstock.spark.query.compile import compile_dataflow
+from tests.spark.flows import Collected
 
 FILES = 3
 START_US = 1_700_000_000_000_000

@@ -10,15 +10,14 @@ from pyspark.sql import SparkSession
 
 from penstock.control import PolicyRun, Settings
 from penstock.policies.placement import PlacementOptions, TaskPlacement
-from penstock.runtimes.spark.autopilot import Autopilot
-from penstock.runtimes.spark.internals.executors import Executors
-from penstock.runtimes.spark.internals.pacing import stop_cleanly
-from penstock.runtimes.spark.internals.tasks import TaskMetrics
-from penstock.runtimes.spark.launch import launch
-from penstock.runtimes.spark.runtime import SparkRuntime
-
-from .correlated import KEYS, correlated
-from .streams import finished_batch, wait_for
+from penstock.spark.internals.executors import Executors
+from penstock.spark.internals.pacing import stop_cleanly
+from penstock.spark.internals.tasks import TaskMetrics
+from penstock.spark.launch import launch
+from penstock.spark.pilot import Autopilot
+from penstock.spark.runtime import SparkRuntime
+from tests.spark.correlated import KEYS, correlated
+from tests.spark.streams import finished_batch, wait_for
 
 pytestmark = pytest.mark.live
 

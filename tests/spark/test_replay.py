@@ -7,11 +7,10 @@ import pytest
 
 from penstock.dataflow import constant, flow
 from penstock.dataflow.connectors import replay
-from penstock.runtimes.spark.compile import compile_dataflow
-from penstock.runtimes.spark.replay import ADMISSION_CONTROL, backlog
-
-from .flows import Collected, record_minus, replayed
-from .streams import finished_batch, last_source, wait_for
+from penstock.spark.query.compile import compile_dataflow
+from penstock.spark.query.replay_source import ADMISSION_CONTROL, backlog
+from tests.spark.flows import Collected, record_minus, replayed
+from tests.spark.streams import finished_batch, last_source, wait_for
 
 RATE_RPS = 400.0
 

@@ -18,21 +18,21 @@ from pyspark.sql import SparkSession
 from penstock import flow
 from penstock.control import PolicyRun, Settings
 from penstock.dataflow import Dataflow, alternate
-from penstock.policies.proposal import Pace, Proposal, Scale, Shed, Switch
-from penstock.runtimes.spark.attach import attach
-from penstock.runtimes.spark.autopilot import Autopilot
-from penstock.runtimes.spark.internals.executors import Executors
-from penstock.runtimes.spark.internals.pacing import stop_cleanly
-from penstock.runtimes.spark.internals.repartition import repartition_reason
-from penstock.runtimes.spark.keep import record_hashes
-from penstock.runtimes.spark.launch import launch
-from penstock.runtimes.spark.runtime import RuntimeOptions, SparkRuntime
+from penstock.policies.actions import Pace, Scale, Shed, Switch
+from penstock.policies.policy import Proposal
+from penstock.spark.attach import attach
+from penstock.spark.internals.executors import Executors
+from penstock.spark.internals.pacing import stop_cleanly
+from penstock.spark.internals.repartition import repartition_reason
+from penstock.spark.launch import launch
+from penstock.spark.pilot import Autopilot
+from penstock.spark.query.sampling import record_hashes
+from penstock.spark.runtime import RuntimeOptions, SparkRuntime
 from penstock.telemetry import MachineClass
-
-from .control import WHY, carry_out
-from .flows import KEYS, Collected, keyed_sums, numbers, record_minus, replayed
-from .streams import finished_batch, last_source, next_batch, started, wait_for
-from .streams import numbers as plain_numbers
+from tests.spark.control import WHY, carry_out
+from tests.spark.flows import KEYS, Collected, keyed_sums, numbers, record_minus, replayed
+from tests.spark.streams import finished_batch, last_source, next_batch, started, wait_for
+from tests.spark.streams import numbers as plain_numbers
 
 THREE = RuntimeOptions(machine=MachineClass(name="executor", available=3))
 

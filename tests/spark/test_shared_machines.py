@@ -5,14 +5,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.dataflow import constant
-from penstock.runtimes.spark.compile import compile_dataflow
-from penstock.runtimes.spark.internals.controls import seeded
-from penstock.runtimes.spark.internals.task_controls import ControlDocument
-from penstock.runtimes.spark.keep import keep_control, kept
-from penstock.workloads.knn import Neighbours, Points, knn
-from penstock.workloads.taxi_drives import dropoffs, pickups, taxi_drives, with_stands, with_zone
-
-from .flows import Collected
+from penstock.spark.internals.controls import seeded
+from penstock.spark.internals.task_controls import ControlDocument
+from penstock.spark.query.compile import compile_dataflow
+from penstock.spark.query.sampling import keep_control, kept
+from penstock_papers.quality_of_data.knn import Neighbours, Points, knn
+from penstock_papers.quality_of_data.taxi_drives import dropoffs, pickups, taxi_drives, with_stands, with_zone
+from tests.spark.flows import Collected
 
 RATE_RPS, BATCH, ENOUGH = 2000.0, 150, 400
 

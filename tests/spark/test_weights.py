@@ -7,13 +7,12 @@ import pyarrow as pa
 
 from penstock.dataflow import constant, flow
 from penstock.policies.shedding import count, total
-from penstock.runtimes.spark.compile import compile_dataflow
-from penstock.runtimes.spark.internals.controls import seeded
-from penstock.runtimes.spark.internals.task_controls import ControlDocument
-from penstock.runtimes.spark.keep import keep_control
-
-from .flows import Collected, record_minus, replayed
-from .streams import wait_for
+from penstock.spark.internals.controls import seeded
+from penstock.spark.internals.task_controls import ControlDocument
+from penstock.spark.query.compile import compile_dataflow
+from penstock.spark.query.sampling import keep_control
+from tests.spark.flows import Collected, record_minus, replayed
+from tests.spark.streams import wait_for
 
 SHARE, ON_STREAM, ROWS = 0.3, 0.7, 3000
 

@@ -11,21 +11,20 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.dataflow import Dataflow
-from penstock.runtimes.spark.compile import compile_dataflow
-from penstock.workloads.linear_road import Traffic, linear_road
-from penstock.workloads.recordings import finite
-from penstock.workloads.sentiment import made_tweets, sentiment, sentiment_of
-from penstock.workloads.shapes import diamond, linear, star
-from penstock.workloads.smart_homes import Homes, smart_homes
-from penstock.workloads.taxi_routes import Cabs, taxi_routes
-from tests.workloads.home_reference import predictions
-from tests.workloads.interpreter import in_order
-from tests.workloads.linear_road_reference import results
-from tests.workloads.taxi_reference import top_routes
-from tests.workloads.test_shapes import trace, ways
-
-from .flows import Collected
-from .streams import wait_for
+from penstock.spark.query.compile import compile_dataflow
+from penstock_papers.common.recordings import finite
+from penstock_papers.dynamic_dataflows.linear_road import Traffic, linear_road
+from penstock_papers.i_scheduler.shapes import diamond, linear, star
+from penstock_papers.i_scheduler.smart_homes import Homes, smart_homes
+from penstock_papers.i_scheduler.taxi_routes import Cabs, taxi_routes
+from penstock_papers.nephele.sentiment import made_tweets, sentiment, sentiment_of
+from tests.papers.common.interpreter import in_order
+from tests.papers.dynamic_dataflows.linear_road_reference import results
+from tests.papers.i_scheduler.home_reference import predictions
+from tests.papers.i_scheduler.taxi_reference import top_routes
+from tests.papers.i_scheduler.test_shapes import trace, ways
+from tests.spark.flows import Collected
+from tests.spark.streams import wait_for
 
 INSTANT_RPS = 1e7
 

@@ -81,8 +81,8 @@ def simulate(
     json: Json = False,
 ) -> None:
     """Run a dataflow in simulation, with the same policies as on Spark."""
-    from penstock.cli.simulating import SimulateRequest
-    from penstock.cli.simulating import simulate as run_simulation
+    from penstock.cli.simulate import SimulateRequest
+    from penstock.cli.simulate import simulate as run_simulation
 
     request = SimulateRequest(
         flow=flow,
@@ -159,8 +159,8 @@ def run(
     json: Json = False,
 ) -> None:
     """Run dataflows on Spark under control, with a live view and a report at the end."""
-    from penstock.cli.running import RunRequest, spark_settings
-    from penstock.cli.running import run as run_live
+    from penstock.cli.run import RunRequest, spark_settings
+    from penstock.cli.run import run as run_live
 
     request = RunRequest(
         flow=flows[0],
@@ -194,7 +194,7 @@ def explain(
     json: Json = False,
 ) -> None:
     """Tell what was decided in a run, why, and what came of it."""
-    from penstock.cli.explaining import explain_run
+    from penstock.cli.explain import explain_run
 
     explain_run(run, journal, as_json=json)
 
@@ -215,7 +215,7 @@ def place(
     json: Json = False,
 ) -> None:
     """Place a task graph on nodes so that little crosses the network."""
-    from penstock.cli.placing import place as place_tasks
+    from penstock.cli.place import place as place_tasks
 
     place_tasks(
         problem,
@@ -258,8 +258,8 @@ def plan(
     json: Json = False,
 ) -> None:
     """Deployment plan only: alternates, cores, machines, cost, and why."""
-    from penstock.cli.planning import PlanRequest
-    from penstock.cli.planning import plan as plan_deployment
+    from penstock.cli.plan import PlanRequest
+    from penstock.cli.plan import plan as plan_deployment
 
     request = PlanRequest(
         flow=flow,
@@ -285,7 +285,7 @@ def reproduce(
     json: Json = False,
 ) -> None:
     """A paper's figures beside ours."""
-    from penstock.cli.reproducing import reproduce_paper
+    from penstock.cli.reproduce import reproduce_paper
 
     raise typer.Exit(reproduce_paper(paper, plot, as_json=json))
 
@@ -299,7 +299,7 @@ def bench(
     json: Json = False,
 ) -> None:
     """Measure side by side with peers, in one run."""
-    from penstock.cli.benching import bench as run_bench
+    from penstock.cli.bench import bench as run_bench
 
     run_bench(name, plot=plot, as_json=json)
 
@@ -313,7 +313,7 @@ def cluster_start(
     json: Json = False,
 ) -> None:
     """Start a cluster that stays until `penstock cluster stop`."""
-    from penstock.runtimes.spark.cluster import DEFAULT_RUN_DIR, LoopbackCluster
+    from penstock.spark.cluster.loopback import DEFAULT_RUN_DIR, LoopbackCluster
 
     cluster = LoopbackCluster(
         workers=workers, cores=cores, memory=memory, pin=pin, run_dir=DEFAULT_RUN_DIR, detached=True
@@ -332,7 +332,7 @@ def cluster_status(json: Json = False) -> None:
 @cluster_app.command("stop")
 def cluster_stop(json: Json = False) -> None:
     """End the cluster and everything it started."""
-    from penstock.runtimes.spark.cluster import stop_cluster
+    from penstock.spark.cluster.loopback import stop_cluster
 
     stopped = stop_cluster()
     if json:
@@ -342,7 +342,7 @@ def cluster_stop(json: Json = False) -> None:
 
 
 def _show_cluster(as_json: bool) -> None:
-    from penstock.runtimes.spark.cluster import cluster_status as look
+    from penstock.spark.cluster.loopback import cluster_status as look
 
     status = look()
     if as_json:
@@ -376,8 +376,8 @@ def known_errors() -> tuple[type[Exception], ...]:
     from penstock.dataflow import DataflowError, FunctionNotFoundError, LoadError
 
     known: list[type[Exception]] = [InputError, DataflowError, LoadError, FunctionNotFoundError]
-    if "penstock.runtimes.spark.cluster" in sys.modules:
-        from penstock.runtimes.spark.cluster import ClusterError
+    if "penstock.spark.cluster.loopback" in sys.modules:
+        from penstock.spark.cluster.loopback import ClusterError
 
         known.append(ClusterError)
     return tuple(known)

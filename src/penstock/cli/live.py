@@ -11,9 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.durations import shown_duration
-from penstock.cli.output import shown
 from penstock.control import Brief, Cycle
-from penstock.control.sentences import sentence
+from penstock.control.sentences import sentence, shown
 from penstock.telemetry import Snapshot
 
 _BARS = " ▁▂▃▄▅▆▇█"

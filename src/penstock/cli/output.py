@@ -14,6 +14,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from penstock.control.sentences import shown
+
 GOAL_MISSED = 1
 BAD_INPUT = 2
 
@@ -54,18 +56,3 @@ def print_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]
     for row in cells:
         table.add_row(*(shown(value) for value in row))
     results.print(table)
-
-
-def shown(value: Any) -> str:
-    """A value as a person wants to read it: four significant digits, thousands separated, `-` for nothing."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            return "∞" if value > 0 else "-"
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-    return str(value)

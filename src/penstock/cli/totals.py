@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.control import Cycle
 from penstock.dataflow import Dataflow
-from penstock.policies.proposal import Shed
+from penstock.policies.actions import Shed
 from penstock.telemetry import Alternates, Moments, Sketch, Snapshot
 
 

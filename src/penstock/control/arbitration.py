@@ -16,19 +16,9 @@ from penstock.control.claims import Claims
 from penstock.control.direction import Direction, Reach, alternate_cost_s, direction
 from penstock.control.plan import Plan, Planned, Withheld
 from penstock.control.yielding import Remedies, Settling, ranks
-from penstock.policies.proposal import (
-    Acquire,
-    Action,
-    Move,
-    Notice,
-    Pace,
-    Proposal,
-    Reason,
-    Release,
-    Scale,
-    Shed,
-    Switch,
-)
+from penstock.policies.actions import Acquire, Action, Move, Pace, Release, Scale, Shed, Switch
+from penstock.policies.policy import Notice, Proposal
+from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
 
 

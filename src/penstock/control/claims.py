@@ -27,7 +27,8 @@ from typing import Literal
 from penstock.control.direction import Direction, Reach, overlap, touched
 from penstock.control.plan import Planned
 from penstock.control.yielding import ranks
-from penstock.policies.proposal import Acquire, Action, Move, Reason, Release, Scale, Shed, Switch
+from penstock.policies.actions import Acquire, Action, Move, Release, Scale, Shed, Switch
+from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
 
 Rule = Literal[

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 from penstock.control.direction import direction
 from penstock.control.effects import read
 from penstock.control.plan import Withheld
-from penstock.policies.proposal import Action, Proposal, Reason, Scale, Shed
+from penstock.policies.actions import Action, Scale, Shed
+from penstock.policies.policy import Proposal
+from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
 
 

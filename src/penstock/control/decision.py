@@ -17,7 +17,8 @@ from penstock.control.desired import Desired
 from penstock.control.effects import Pending, expect
 from penstock.control.plan import Outcome, Plan, Withheld
 from penstock.control.record import Fault, Latest
-from penstock.policies.proposal import AnyPolicy, Proposal, Reason
+from penstock.policies.policy import AnyPolicy, Proposal
+from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
 
 DONE = frozenset({"applied", "held", "deferred"})

@@ -10,18 +10,9 @@ import numpy as np
 
 from penstock.control.effects import read, task_row
 from penstock.dataflow import OperatorId
-from penstock.policies.proposal import (
-    Acquire,
-    Action,
-    Move,
-    Pace,
-    Proposal,
-    Reason,
-    Release,
-    Scale,
-    Shed,
-    Switch,
-)
+from penstock.policies.actions import Acquire, Action, Move, Pace, Release, Scale, Shed, Switch
+from penstock.policies.policy import Proposal
+from penstock.policies.reasons import Reason
 from penstock.telemetry import Nodes, Snapshot
 
 RECOVERY = "recovery"

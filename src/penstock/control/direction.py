@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.control.effects import read
 from penstock.dataflow import Dataflow, OperatorId
-from penstock.policies.proposal import Acquire, Action, Move, Release, Scale, Shed, Switch
+from penstock.policies.actions import Acquire, Action, Move, Release, Scale, Shed, Switch
 from penstock.telemetry import Snapshot
 
 Direction = Literal["relieves", "returns", "neutral"]

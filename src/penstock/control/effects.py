@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from penstock.dataflow import OperatorId
-from penstock.policies.proposal import Action, Expectation, Move
+from penstock.policies.actions import Action, Expectation, Move
 from penstock.telemetry import Snapshot
 
 Verdict = Literal["worked", "did-not", "unknown"]

@@ -17,7 +17,7 @@ from penstock.control.effects import Effect, judge
 from penstock.control.journal import Journal
 from penstock.control.plan import Clock, NotReadyError, Outcome, Plan, Runtime
 from penstock.control.record import Cycle, Evidence, Fault, Latest, Stage
-from penstock.policies.proposal import Reason
+from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from penstock.policies.proposal import Action, Notice, Reason
+from penstock.policies.actions import Action
+from penstock.policies.policy import Notice
+from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
 
 Status = Literal["applied", "held", "deferred", "blocked", "failed"]

@@ -9,7 +9,7 @@ from typing import Literal
 from penstock.control.brief import Brief
 from penstock.control.effects import Effect
 from penstock.control.plan import Outcome, Plan
-from penstock.policies.proposal import Proposal
+from penstock.policies.policy import Proposal
 from penstock.telemetry import Snapshot
 
 Stage = Literal["observe", "decide", "arbitrate", "apply", "effects", "journal", "recover", "subscriber"]

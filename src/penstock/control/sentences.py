@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Mapping
+from typing import Any
 
 from penstock.control.effects import Effect
-from penstock.policies.proposal import (
-    Acquire,
-    Action,
-    Expectation,
-    Fact,
-    Move,
-    Pace,
-    Reason,
-    Release,
-    Scale,
-    Shed,
-    Switch,
-)
+from penstock.policies.actions import Acquire, Action, Expectation, Move, Pace, Release, Scale, Shed, Switch
+from penstock.policies.reasons import Fact, Reason
 
 SENTENCES: Mapping[str, tuple[str, ...]] = {
     # elasticity
@@ -212,3 +203,18 @@ def _plain(name: str) -> str:
             name = name.removesuffix(unit)
             break
     return name.replace("_", " ")
+
+
+def shown(value: Any) -> str:
+    """A value as a person wants to read it: four significant digits, thousands separated, `-` for nothing."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return "∞" if value > 0 else "-"
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return str(value)

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from penstock.control.direction import Reach, overlap, touched
 from penstock.dataflow import Goals
-from penstock.dataflow.model import CHEAPEST_FIRST, Remedy
-from penstock.policies.proposal import Action, Proposal, Reason
+from penstock.dataflow.graph import CHEAPEST_FIRST, Remedy
+from penstock.policies.actions import Action
+from penstock.policies.policy import Proposal
+from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
 
 

@@ -3,17 +3,7 @@
 from penstock.dataflow.applications import applications, together
 from penstock.dataflow.builder import FlowBuilder, Output, alternate, flow
 from penstock.dataflow.errors import DataflowError, Problem
-from penstock.dataflow.load import (
-    Load,
-    LoadError,
-    bursts,
-    constant,
-    random_walk,
-    read_trace,
-    sine,
-    staircase,
-)
-from penstock.dataflow.model import (
+from penstock.dataflow.graph import (
     Alternate,
     Connector,
     Constraint,
@@ -28,6 +18,7 @@ from penstock.dataflow.model import (
     State,
     Stream,
 )
+from penstock.dataflow.load import Load, LoadError, bursts, constant, random_walk, read_trace, sine, staircase
 from penstock.dataflow.validation import problems
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.dataflow.errors import DataflowError, Problem
-from penstock.dataflow.model import Constraint, Dataflow, OperatorId, Stream
+from penstock.dataflow.graph import Constraint, Dataflow, OperatorId, Stream
 
 
 def together(*flows: Dataflow, name: str | None = None) -> Dataflow:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack
 
 from penstock.dataflow.errors import DataflowError, Problem
-from penstock.dataflow.model import (
+from penstock.dataflow.graph import (
     CHEAPEST_FIRST,
     STATISTICS,
     Alternate,
@@ -47,7 +47,7 @@ from penstock.dataflow.model import (
     Takes,
     Wiring,
 )
-from penstock.dataflow.model import Sequence as OperatorSequence
+from penstock.dataflow.graph import Sequence as OperatorSequence
 from penstock.dataflow.validation import problems
 
 AnyFunction = Callable[..., Any] | str | Function

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from penstock.dataflow.graph import Connector, Function
 from penstock.dataflow.load import Load, constant
-from penstock.dataflow.model import Connector, Function
 
 OptionValue = str | int | float | bool
 Role = Literal["source", "sink"]

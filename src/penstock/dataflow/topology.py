@@ -6,10 +6,10 @@ import difflib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from penstock.dataflow.checks import choice
 from penstock.dataflow.columns import ColumnsError, column_names
 from penstock.dataflow.errors import Problem, did_you_mean
-from penstock.dataflow.model import WIRINGS, Dataflow, Operator, OperatorId, Sequence, Stream
-from penstock.dataflow.ranges import choice
+from penstock.dataflow.graph import WIRINGS, Dataflow, Operator, OperatorId, Sequence, Stream
 
 Columns = frozenset[str]
 """Names in lower case, as Spark compares them."""

@@ -6,12 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from penstock.dataflow.checks import choice, number, shown, text
 from penstock.dataflow.columns import ColumnsError, column_names
 from penstock.dataflow.connectors import KINDS as CONNECTOR_KINDS
 from penstock.dataflow.connectors import ConnectorKind, Role, kinds_of
 from penstock.dataflow.errors import Problem, did_you_mean
-from penstock.dataflow.load import Load
-from penstock.dataflow.model import (
+from penstock.dataflow.graph import (
     CHEAPEST_FIRST,
     KINDS,
     LATENCY_KINDS,
@@ -27,7 +27,7 @@ from penstock.dataflow.model import (
     OperatorId,
     Parallelism,
 )
-from penstock.dataflow.ranges import choice, number, shown, text
+from penstock.dataflow.load import Load
 from penstock.dataflow.topology import graph_problems
 
 MAX_TASKS = 1_000_000

@@ -12,7 +12,7 @@
 from penstock.forecast.options import ForecastOptions
 from penstock.forecast.outlook import Forecast, forecast
 from penstock.forecast.state import ForecastState, Model, select, start
-from penstock.forecast.updating import update
+from penstock.forecast.update import update
 
 __all__ = [
     "Forecast",

@@ -3,7 +3,7 @@
 `Snapshot` is the whole world as a policy sees it. `Moments`, `Sketch` and `CounterRates` are what it is made of.
 """
 
-from penstock.telemetry.joining import joined
+from penstock.telemetry.joined import joined
 from penstock.telemetry.moments import Moments
 from penstock.telemetry.rates import CounterRates, dispersion, interarrival
 from penstock.telemetry.sketch import Sketch

@@ -20,7 +20,7 @@ from penstock.dataflow import (
     Stream,
 )
 from penstock.dataflow import Sequence as OperatorSequence
-from penstock.dataflow.model import CHEAPEST_FIRST, Kind, Remedy, State
+from penstock.dataflow.graph import CHEAPEST_FIRST, Kind, Remedy, State
 from penstock.telemetry import (
     Alternates,
     Constraints,

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.control import Cycle, Desired, Evidence, Latest, Outcome, Plan, Run, Status
-from penstock.policies.proposal import Action, Proposal, Reason
+from penstock.policies.actions import Action
+from penstock.policies.policy import Proposal
+from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock.dataflow import Dataflow, Load
+from penstock.policies.actions import Scale
 from penstock.policies.elasticity import Elasticity, NodeOptions
-from penstock.policies.proposal import Proposal, Scale
+from penstock.policies.policy import Proposal
 from penstock.telemetry import (
     Alternates,
     Batches,

@@ -7,8 +7,8 @@ from typing import Any
 from penstock.control import Cycle, Damping, Loop, PolicyRun, Settings
 from penstock.dataflow import Dataflow, Load, flow
 from penstock.dataflow.connectors import discard, replay
-from penstock.policies.proposal import AnyPolicy
-from penstock.runtimes.simulated import Cluster, SimulatedClock, SimulatedRuntime, SimulationOptions
+from penstock.policies.policy import AnyPolicy
+from penstock.simulator import Cluster, SimulatedClock, SimulatedRuntime, SimulationOptions
 from penstock.telemetry import MachineClass, Snapshot
 
 Scene = list[tuple[Cycle, Snapshot]]

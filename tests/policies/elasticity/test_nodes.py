@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.dataflow import Dataflow, Load, constant, staircase
+from penstock.policies.actions import Scale
 from penstock.policies.elasticity import NodeOptions
 from penstock.policies.elasticity.microbatch import BatchCost, latency_s
 from penstock.policies.elasticity.nodes import need_of
-from penstock.policies.proposal import Scale
 from penstock.telemetry import Batches
-from penstock.workloads.primetester import primetester
+from penstock_papers.nephele.primetester import primetester
 from tests.policies.elasticity.engine import BatchEngine, steer
 
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from penstock.control.codec import pack, unpack
 from penstock.dataflow import Constraint, OperatorId, constant, staircase
 from penstock.dataflow import Sequence as OperatorSequence
+from penstock.policies.actions import Scale
 from penstock.policies.elasticity import Elasticity, ElasticityMemory, ElasticityOptions, Proactive
-from penstock.policies.proposal import Proposal, Scale
+from penstock.policies.policy import Proposal
 from penstock.telemetry import Batches, Snapshot
 from penstock.testing import a_dataflow, a_snapshot
 from tests.policies.elasticity.scenes import a_line, codes, held, played, sizes

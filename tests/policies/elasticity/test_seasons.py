@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.policies.elasticity.seasons import season_steps
-from penstock.workloads.primetester import PAPER_STEPS_RPS
+from penstock_papers.nephele.primetester import PAPER_STEPS_RPS
 
 CYCLE = np.repeat(np.array(PAPER_STEPS_RPS, dtype=float), 60)
 

@@ -11,7 +11,7 @@ from penstock.dataflow import constant, flow
 from penstock.dataflow.connectors import discard, replay
 from penstock.policies.elasticity import fit_waits, kingman_wait_s
 from penstock.policies.elasticity.waits import measured_wait_s
-from penstock.runtimes.simulated import Cluster, SimulatedRuntime, SimulationOptions
+from penstock.simulator import Cluster, SimulatedRuntime, SimulationOptions
 from penstock.telemetry import MachineClass, Snapshot
 from penstock.testing import a_snapshot
 

@@ -11,19 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.control.codec import pack, unpack
-from penstock.policies.interference import (
-    Interference,
-    InterferenceMemory,
-    InterferenceOptions,
-    Neptune,
-    NeptuneMemory,
-    NeptuneOptions,
-    RingShape,
-)
+from penstock.policies.actions import Move
+from penstock.policies.interference import Interference, InterferenceMemory, InterferenceOptions, RingShape
 from penstock.policies.interference.demand import obtained_share
 from penstock.policies.interference.policy import soon_quiet
-from penstock.policies.proposal import Move
 from penstock.telemetry import Batches
+from penstock_papers.neptune.method import Neptune, NeptuneMemory, NeptuneOptions
 from tests.policies.interference.scenes import a_crowd
 
 

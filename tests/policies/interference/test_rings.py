@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.forecast import forecast, start, update
 from penstock.policies.interference import Rings, RingShape
-from penstock.policies.interference.filling import Learned, _issued, _options, expected_rps, observe
+from penstock.policies.interference.expectations import Learned, _issued, _options, expected_rps, observe
 from penstock.policies.interference.rings import smoothed
 from penstock.policies.interference.scores import scores_at_home, scores_on_nodes
 

@@ -13,8 +13,7 @@ from penstock.cli.placement_document import (
 )
 from penstock.policies.placement.placement import place
 from penstock.policies.placement.problem import UNPLACED
-
-from .strategies import problems
+from tests.policies.placement.strategies import problems
 
 GOOD = {
     "tasks": [

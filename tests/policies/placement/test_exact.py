@@ -7,12 +7,11 @@ from hypothesis import given, settings
 from penstock.policies.placement.budget import budget_of
 from penstock.policies.placement.counts import count_problem, enumerate_patterns, patterns_of, task_groups
 from penstock.policies.placement.exact import grain_of, proved
-from penstock.policies.placement.instances import benchmark, benchmarks
 from penstock.policies.placement.placement import place
 from penstock.policies.placement.problem import DoesNotFitError, placement_problem
-
-from .clocks import TickingClock
-from .strategies import brute_force, problems
+from penstock_papers.i_scheduler.instances import benchmark, benchmarks
+from tests.policies.placement.clocks import TickingClock
+from tests.policies.placement.strategies import brute_force, problems
 
 LONG_S = 60.0
 """Far more than any of these needs: tests check answers, benchmarks/placement.py checks seconds."""

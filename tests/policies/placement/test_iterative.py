@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 
 from penstock.policies.placement.budget import budget_of
-from penstock.policies.placement.instances import benchmark, benchmarks, random_cluster
 from penstock.policies.placement.iterative import calibrated_threshold, first_level
 from penstock.policies.placement.partition import worker_groups
-from penstock.policies.placement.placement import place
 from penstock.policies.placement.problem import placement_problem
-
-from .clocks import TickingClock
+from penstock_papers.i_scheduler.instances import benchmark, benchmarks, random_cluster
+from penstock_papers.i_scheduler.solvers import place
+from tests.policies.placement.clocks import TickingClock
 
 
 def worked_example():

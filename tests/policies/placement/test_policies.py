@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.policies.placement.budget import budget_of
-from penstock.policies.placement.instances import benchmarks, random_cluster
 from penstock.policies.placement.iterative import i_scheduler
-from penstock.policies.placement.placement import BASELINES, POLICIES, place, settled
+from penstock.policies.placement.placement import settled
 from penstock.policies.placement.problem import DoesNotFitError, placement_problem
-
-from .clocks import TickingClock
-from .strategies import brute_force, cost_by_hand, problems
+from penstock_papers.i_scheduler.instances import benchmarks, random_cluster
+from penstock_papers.i_scheduler.solvers import BASELINES, POLICIES, place
+from tests.policies.placement.clocks import TickingClock
+from tests.policies.placement.strategies import brute_force, cost_by_hand, problems
 
 # What the paper's figures 4 to 6 show of I-Scheduler: the optimum everywhere but here.
 PAPER_ABOVE_OPTIMUM = {("diamond", "heterogeneous", 30): 148, ("star", "heterogeneous", 30): 90}

@@ -18,7 +18,7 @@ from penstock.policies.placement import PlacementMemory, PlacementOptions, TaskP
 from penstock.policies.placement.measured import MeasuredTraffic, running
 from penstock.policies.placement.policy import next_moves
 from penstock.policies.placement.problem import placement_problem
-from penstock.runtimes.simulated import Cluster, SimulatedClock, SimulatedRuntime
+from penstock.simulator import Cluster, SimulatedClock, SimulatedRuntime
 from penstock.telemetry import Batches, MachineClass, Traffic
 from penstock.testing import a_dataflow, a_snapshot
 from tests.policies.placement.clocks import TickingClock

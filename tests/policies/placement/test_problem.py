@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from penstock.policies.placement.bounds import quick_bound
 from penstock.policies.placement.problem import UNPLACED, DoesNotFitError, placement_problem
-
-from .strategies import brute_force, cost_by_hand, problems
+from tests.policies.placement.strategies import brute_force, cost_by_hand, problems
 
 
 @given(problems(running=True), st.data())

@@ -7,12 +7,11 @@ from hypothesis import strategies as st
 
 from penstock.policies.placement import refinement
 from penstock.policies.placement.budget import budget_of
-from penstock.policies.placement.instances import random_cluster
 from penstock.policies.placement.packing import first_fit
 from penstock.policies.placement.problem import placement_problem
-from penstock.policies.placement.storm import round_robin
-
-from .clocks import TickingClock
+from penstock_papers.i_scheduler.instances import random_cluster
+from penstock_papers.i_scheduler.storm import round_robin
+from tests.policies.placement.clocks import TickingClock
 
 
 def no_time():

@@ -7,8 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.policies.placement.budget import budget_of
-from penstock.policies.placement.instances import random_cluster
-from penstock.policies.placement.placement import place
 from penstock.policies.placement.problem import UNPLACED, placement_problem
 from penstock.policies.placement.replacement import (
     Keep,
@@ -19,6 +17,8 @@ from penstock.policies.placement.replacement import (
     replacement,
     trade_offs,
 )
+from penstock_papers.i_scheduler.instances import random_cluster
+from penstock_papers.i_scheduler.solvers import place
 
 OPTIONS = ReplacementOptions(horizon_s=100.0, least_gain=0.05, cool_down_s=60.0, confirmations=2)
 FRESH = ReplacementMemory()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.control import Desired, Loop, PolicyRun, Settings
-from penstock.policies.proposal import Switch
+from penstock.policies.actions import Switch
 from penstock.policies.provisioning import Provisioning, ProvisioningOptions
 from penstock.policies.provisioning.capacity import FIRST_EFFICIENCY, Efficiency
 from penstock.telemetry import Batches, Moments

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock.dataflow import Dataflow, Operator, OperatorId, Parallelism, Stream
-from penstock.policies.proposal import Move, Proposal, Shed
+from penstock.policies.actions import Move, Shed
+from penstock.policies.policy import Proposal
 from penstock.policies.shedding import Graph, Shedding, SheddingMemory, SheddingOptions
-from penstock.policies.shedding.restrictions import at_sinks
+from penstock.policies.shedding.requirements import at_sinks
 from penstock.telemetry import (
     Alternates,
     Constraints,

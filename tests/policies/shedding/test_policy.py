@@ -13,7 +13,8 @@ import pytest
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from penstock.policies.proposal import Move, Notice, Shed
+from penstock.policies.actions import Move, Shed
+from penstock.policies.policy import Notice
 from penstock.policies.shedding import Keeps, Shedding, SheddingOptions, thresholds
 from penstock.telemetry import Sinks, Snapshot
 from tests.policies.shedding.cluster import Cluster, Sink, application, run

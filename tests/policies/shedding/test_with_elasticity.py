@@ -8,13 +8,14 @@ import pytest
 from penstock.control import Damping, Loop, PolicyRun, Settings
 from penstock.control.plan import Plan, Planned
 from penstock.dataflow import Load, constant, staircase
-from penstock.dataflow.model import OperatorId
+from penstock.dataflow.graph import OperatorId
+from penstock.policies.actions import Shed
 from penstock.policies.elasticity import Elasticity, ElasticityOptions
 from penstock.policies.elasticity.demand import Learnt, demand_of
 from penstock.policies.elasticity.microbatch import BatchCost
-from penstock.policies.proposal import Reason, Shed
+from penstock.policies.reasons import Reason
 from penstock.policies.shedding import Shedding, SheddingOptions
-from penstock.runtimes.simulated import Cluster, SimulatedClock, SimulatedRuntime, SimulationOptions
+from penstock.simulator import Cluster, SimulatedClock, SimulatedRuntime, SimulationOptions
 from penstock.telemetry import Batches, MachineClass, Snapshot
 from penstock.testing import a_dataflow, a_snapshot
 from tests.policies.elasticity.scenes import a_line

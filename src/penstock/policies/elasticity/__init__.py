@@ -5,41 +5,23 @@ is its part for tasks, `NodeElasticity` that for nodes. `Reactive` is the paper'
 `Ds2` are what others do.
 """
 
-from penstock.policies.elasticity.baselines import (
-    Ds2,
-    Ds2Options,
-    Fixed,
-    FixedOptions,
-    Threshold,
-    ThresholdOptions,
-)
-from penstock.policies.elasticity.combined import Elasticity, ElasticityMemory
 from penstock.policies.elasticity.nodes import NodeElasticity, NodeMemory
 from penstock.policies.elasticity.options import ElasticityOptions, NodeOptions
-from penstock.policies.elasticity.proactive import Proactive, ProactiveMemory
-from penstock.policies.elasticity.reactive import Reactive, ReactiveMemory, ReactiveOptions
+from penstock.policies.elasticity.policy import Elasticity, ElasticityMemory
 from penstock.policies.elasticity.rebalance import Rebalanced, rebalance
+from penstock.policies.elasticity.tasks import Proactive, ProactiveMemory
 from penstock.policies.elasticity.waits import Waits, fit_waits, kingman_wait_s
 
 __all__ = [
-    "Ds2",
-    "Ds2Options",
     "Elasticity",
     "ElasticityMemory",
     "ElasticityOptions",
-    "Fixed",
-    "FixedOptions",
     "NodeElasticity",
     "NodeMemory",
     "NodeOptions",
     "Proactive",
     "ProactiveMemory",
-    "Reactive",
-    "ReactiveMemory",
-    "ReactiveOptions",
     "Rebalanced",
-    "Threshold",
-    "ThresholdOptions",
     "Waits",
     "fit_waits",
     "kingman_wait_s",

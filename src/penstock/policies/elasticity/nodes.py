@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.dataflow import Constraint
+from penstock.policies.actions import Cost, Expectation, Scale
 from penstock.policies.elasticity.foresight import Foresight
 from penstock.policies.elasticity.microbatch import BatchCost, batch_length_s, cores_to_drain, latency_s
 from penstock.policies.elasticity.options import NodeOptions
-from penstock.policies.proposal import Cost, Expectation, Notice, Proposal, Reason, Scale
+from penstock.policies.policy import Notice, Proposal
+from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot, Sources
 
 STEADY = 1.1

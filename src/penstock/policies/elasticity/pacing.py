@@ -12,7 +12,8 @@ from itertools import pairwise
 import numpy as np
 
 from penstock.dataflow import Constraint, Dataflow
-from penstock.policies.proposal import Pace, Reason
+from penstock.policies.actions import Pace
+from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
 
 RISE = 1.5

@@ -12,7 +12,8 @@ from penstock.policies.elasticity.demand import Demand
 from penstock.policies.elasticity.options import ElasticityOptions
 from penstock.policies.elasticity.rebalance import rebalance
 from penstock.policies.elasticity.waits import Waits
-from penstock.policies.proposal import Fact, Notice, Reason
+from penstock.policies.policy import Notice
+from penstock.policies.reasons import Fact, Reason
 from penstock.telemetry import Snapshot
 from penstock.telemetry.moments import totals
 

@@ -1,8 +1,7 @@
 """Computations move away from interference: our policy, and the paper's for comparison."""
 
-from penstock.policies.interference.filling import Learned
-from penstock.policies.interference.neptune import Neptune, NeptuneMemory
-from penstock.policies.interference.options import InterferenceOptions, NeptuneOptions
+from penstock.policies.interference.expectations import Learned
+from penstock.policies.interference.options import InterferenceOptions
 from penstock.policies.interference.policy import Interference, InterferenceMemory
 from penstock.policies.interference.rings import Rings, RingShape
 
@@ -11,9 +10,6 @@ __all__ = [
     "InterferenceMemory",
     "InterferenceOptions",
     "Learned",
-    "Neptune",
-    "NeptuneMemory",
-    "NeptuneOptions",
     "RingShape",
     "Rings",
 ]

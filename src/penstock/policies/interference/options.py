@@ -1,4 +1,4 @@
-"""Options of the two policies."""
+"""Options of policies that move computations."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from penstock.policies.interference.rings import RingShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NeptuneOptions:
-    """What the paper's method lets one set."""
+class MigrationOptions:
+    """What every policy that moves computations lets one set."""
 
     rings: RingShape = field(default_factory=RingShape)
     """Windows of the prediction rings (number and seconds of each ring)."""
@@ -61,7 +61,7 @@ class NeptuneOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InterferenceOptions(NeptuneOptions):
+class InterferenceOptions(MigrationOptions):
     """What our policy lets one set besides."""
 
     cooldown_s: float = 20.0
@@ -86,7 +86,7 @@ class InterferenceOptions(NeptuneOptions):
     """A computation whose far future has less than this share of its present load is not moved (0..1)."""
 
     def __post_init__(self) -> None:
-        NeptuneOptions.__post_init__(self)
+        MigrationOptions.__post_init__(self)
         checks = {
             "memory_share lies in 0..1": 0 < self.memory_share <= 1,
             "band is 0 or more": self.band >= 0,

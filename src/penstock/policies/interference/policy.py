@@ -7,21 +7,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from penstock.policies.interference.decisions import (
-    Remembered,
-    move_of,
-    needs_more,
-    streaks,
-    threshold_at,
-)
+from penstock.policies.actions import Move
 from penstock.policies.interference.demand import Crowded
-from penstock.policies.interference.filling import compile_forecasts
+from penstock.policies.interference.expectations import compile_forecasts
+from penstock.policies.interference.moves import Remembered, move_of, needs_more, streaks, threshold_at
 from penstock.policies.interference.options import InterferenceOptions
 from penstock.policies.interference.rings import Floats
 from penstock.policies.interference.scores import heats
 from penstock.policies.interference.selection import Moves, Parts, Picture, choose, compile_choice, gathered
 from penstock.policies.interference.situation import Bools, Situation, covering
-from penstock.policies.proposal import Move, Proposal
+from penstock.policies.policy import Proposal
 from penstock.telemetry import Snapshot
 
 
@@ -39,6 +34,7 @@ class Interference:
     """Computations move, state and all, to where they will be disturbed least, before queues build up."""
 
     name = "interference"
+    options_type = InterferenceOptions
 
     def start(self, options: InterferenceOptions) -> InterferenceMemory:
         """Nothing learned; but what cycles will call is compiled here, none of them has to wait for it."""

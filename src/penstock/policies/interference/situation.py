@@ -8,17 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.policies.interference.demand import (
-    CPU,
-    MEMORY,
-    NETWORK,
-    Capacity,
-    Crowded,
-    costs,
-    offered_rps,
-)
-from penstock.policies.interference.filling import Learned, expected_rps, observe, per_record
-from penstock.policies.interference.options import NeptuneOptions
+from penstock.policies.interference.demand import CPU, MEMORY, NETWORK, Capacity, Crowded, costs, offered_rps
+from penstock.policies.interference.expectations import Learned, expected_rps, observe, per_record
+from penstock.policies.interference.options import MigrationOptions
 from penstock.policies.interference.rings import Floats, Ints, summed
 from penstock.telemetry import Snapshot
 from penstock.telemetry.moments import totals
@@ -52,7 +44,7 @@ class Situation:
         cls,
         snapshot: Snapshot,
         learned: Learned,
-        options: NeptuneOptions,
+        options: MigrationOptions,
         *,
         fair_share: float,
         onto: Floats | None = None,

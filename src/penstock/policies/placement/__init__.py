@@ -5,14 +5,7 @@ running placement is worth leaving. Solvers read time only from a clock the call
 """
 
 from penstock.policies.placement.options import PlacementOptions
-from penstock.policies.placement.placement import (
-    BASELINES,
-    DEFAULT_POLICY,
-    POLICIES,
-    Placement,
-    compile_kernels,
-    place,
-)
+from penstock.policies.placement.placement import DEFAULT_POLICY, SOLVERS, Placement, place
 from penstock.policies.placement.policy import PlacementMemory, TaskPlacement
 from penstock.policies.placement.problem import (
     UNPLACED,
@@ -31,9 +24,8 @@ from penstock.policies.placement.replacement import (
 )
 
 __all__ = [
-    "BASELINES",
     "DEFAULT_POLICY",
-    "POLICIES",
+    "SOLVERS",
     "UNPLACED",
     "DoesNotFitError",
     "Keep",
@@ -46,7 +38,6 @@ __all__ = [
     "ReplacementMemory",
     "ReplacementOptions",
     "TaskPlacement",
-    "compile_kernels",
     "place",
     "placement_problem",
     "replacement",

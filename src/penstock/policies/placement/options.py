@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from penstock.policies.placement.placement import DEFAULT_POLICY, POLICIES
+from penstock.policies.placement.placement import DEFAULT_POLICY, SOLVERS
 from penstock.policies.placement.replacement import ReplacementOptions
 
 
@@ -41,8 +41,8 @@ class PlacementOptions:
     """Which tasks may move; in micro-batches only state partitions can, whatever is said here."""
 
     def __post_init__(self) -> None:
-        if self.solver not in POLICIES:
-            raise ValueError(f"no solver '{self.solver}'; there are {', '.join(POLICIES)}")
+        if self.solver not in SOLVERS:
+            raise ValueError(f"no solver '{self.solver}'; there are {', '.join(SOLVERS)}")
         for name in ("seconds", "every_s", "memory_s"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0 s, not {getattr(self, name)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,14 +11,9 @@ from scipy.optimize import linear_sum_assignment
 from penstock.policies.placement.bounds import quick_bound
 from penstock.policies.placement.budget import Budget, Clock, budget_of
 from penstock.policies.placement.exact import Bounded
-from penstock.policies.placement.instances import random_cluster
 from penstock.policies.placement.iterative import calibrated_threshold, i_scheduler
-from penstock.policies.placement.partition import metis_alone
 from penstock.policies.placement.portfolio import best_found, optimum
 from penstock.policies.placement.problem import UNPLACED, Assignment, PlacementProblem
-from penstock.policies.placement.refinement import COMPILE_ABOVE_TASKS
-from penstock.policies.placement.slots import flink, least_cpu
-from penstock.policies.placement.storm import ols, r_storm, round_robin, t_storm
 
 DEFAULT_POLICY = "default"
 
@@ -45,27 +40,23 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
+class Attempt:
+    """What a solver may use: time, chance, and I-Scheduler's φ."""
+
     budget: Budget
-    seed: int
-    threshold: int
+    seed: int = 0
+    threshold: int = 0
 
 
-_POLICIES: dict[str, Callable[[PlacementProblem, _Run], Bounded | Assignment]] = {
-    DEFAULT_POLICY: lambda problem, run: best_found(problem, run.budget, seed=run.seed),
-    "exact": lambda problem, run: optimum(problem, run.budget),
-    "i-scheduler": lambda problem, run: i_scheduler(problem, threshold=run.threshold, budget=run.budget),
-    "metis": lambda problem, run: metis_alone(problem, seed=run.seed),
-    "round-robin": lambda problem, run: round_robin(problem),
-    "r-storm": lambda problem, run: r_storm(problem),
-    "ols": lambda problem, run: ols(problem),
-    "t-storm": lambda problem, run: t_storm(problem),
-    "flink": lambda problem, run: flink(problem),
-    "least-cpu": lambda problem, run: least_cpu(problem, preferred=problem.running, seed=run.seed),
+Solver = Callable[[PlacementProblem, Attempt], Bounded | Assignment]
+
+SOLVERS: Mapping[str, Solver] = {
+    DEFAULT_POLICY: lambda problem, attempt: best_found(problem, attempt.budget, seed=attempt.seed),
+    "exact": lambda problem, attempt: optimum(problem, attempt.budget),
+    "i-scheduler": lambda problem, attempt: i_scheduler(
+        problem, threshold=attempt.threshold, budget=attempt.budget
+    ),
 }
-
-POLICIES = tuple(_POLICIES)
-BASELINES = ("metis", "round-robin", "r-storm", "ols", "t-storm", "flink", "least-cpu")
 
 
 def place(
@@ -76,33 +67,24 @@ def place(
     seconds: float = 1.0,
     seed: int = 0,
     threshold: int | None = None,
+    solvers: Mapping[str, Solver] = SOLVERS,
 ) -> Placement:
     """The placement of `policy`, found within about `seconds` on the injected clock.
 
     `threshold` is I-Scheduler's φ; None calibrates it for `seconds` first, outside the time that is reported (the
     paper takes it from earlier runs). Raises DoesNotFitError with what is missing, ValueError for an unknown policy.
     """
-    if policy not in _POLICIES:
-        raise ValueError(f"unknown policy {policy!r}; known: {', '.join(POLICIES)}")
+    if policy not in solvers:
+        raise ValueError(f"unknown policy {policy!r}; known: {', '.join(solvers)}")
     if policy == "i-scheduler" and threshold is None:
         threshold = calibrated_threshold(seconds, clock)
     began_s = clock()
-    run = _Run(budget=budget_of(seconds, clock), seed=seed, threshold=threshold or 0)
-    answer = _POLICIES[policy](problem, run)
+    attempt = Attempt(budget=budget_of(seconds, clock), seed=seed, threshold=threshold or 0)
+    answer = solvers[policy](problem, attempt)
     if not isinstance(answer, Bounded):
         answer = Bounded(assignment=answer, lower_bound=quick_bound(problem))
     assignment = settled(problem, answer.assignment)
     return described(problem, assignment, policy, answer.lower_bound, clock() - began_s)
-
-
-def compile_kernels(clock: Clock) -> None:
-    """Let Numba compile what large problems need, or load what it kept: some seconds, once per machine.
-
-    For callers that hold themselves to a time: what is compiled within it is not used for placing.
-    """
-    small = random_cluster(tasks=COMPILE_ABOVE_TASKS + 1, nodes=10, seed=0)
-    for policy in (DEFAULT_POLICY, "ols"):
-        place(small, policy=policy, clock=clock, seconds=0.05)
 
 
 def described(

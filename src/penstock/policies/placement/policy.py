@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from penstock.dataflow.model import OperatorId
+from penstock.dataflow.graph import OperatorId
+from penstock.policies.actions import Cost, Expectation, Move
 from penstock.policies.placement.budget import Budget, Clock, budget_of
 from penstock.policies.placement.iterative import calibrated_threshold
 from penstock.policies.placement.measured import MeasuredTraffic, Running, running
@@ -16,7 +17,8 @@ from penstock.policies.placement.options import PlacementOptions
 from penstock.policies.placement.placement import place
 from penstock.policies.placement.problem import Assignment, DoesNotFitError, Ints, PlacementProblem
 from penstock.policies.placement.replacement import Replace, ReplacementMemory, replacement
-from penstock.policies.proposal import Cost, Expectation, Fact, Move, Proposal, Reason
+from penstock.policies.policy import Proposal
+from penstock.policies.reasons import Fact, Reason
 from penstock.telemetry import Snapshot
 
 
@@ -41,6 +43,7 @@ class TaskPlacement:
     """
 
     name = "placement"
+    options_type = PlacementOptions
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

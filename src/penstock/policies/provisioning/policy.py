@@ -11,19 +11,14 @@ from dataclasses import replace
 import numpy as np
 
 from penstock.policies.elasticity.foresight import Foresight
-from penstock.policies.proposal import Notice, Proposal, Reason
+from penstock.policies.policy import Notice, Proposal
 from penstock.policies.provisioning.capacity import measured_graph, produced_rps, usable_cores
 from penstock.policies.provisioning.choosing import choices
 from penstock.policies.provisioning.options import ProvisioningOptions
 from penstock.policies.provisioning.problem import Bools, DemandError, Floats, Ints
 from penstock.policies.provisioning.renting import rent
-from penstock.policies.provisioning.situation import (
-    NAME,
-    ProvisioningMemory,
-    Situation,
-    situation,
-    switches,
-)
+from penstock.policies.provisioning.situation import NAME, ProvisioningMemory, Situation, situation, switches
+from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
 
 
@@ -31,6 +26,7 @@ class Provisioning:
     """Alternates (and machines) for the load there is."""
 
     name = NAME
+    options_type = ProvisioningOptions
 
     def start(self, options: ProvisioningOptions) -> ProvisioningMemory:
         """Nothing learnt yet."""

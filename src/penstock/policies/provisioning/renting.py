@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from penstock.policies.proposal import Acquire, Action, Cost, Expectation, Proposal, Reason, Release
+from penstock.policies.actions import Acquire, Action, Cost, Expectation, Release
+from penstock.policies.policy import Proposal
 from penstock.policies.provisioning.choosing import choices, needs
 from penstock.policies.provisioning.options import ProvisioningOptions
 from penstock.policies.provisioning.problem import HEADROOM
 from penstock.policies.provisioning.situation import NAME, ProvisioningMemory, Situation, switches
+from penstock.policies.reasons import Reason
 from penstock.telemetry import MachineClass, Snapshot
 
 SWITCH_GAIN = 0.02

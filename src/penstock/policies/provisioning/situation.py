@@ -6,12 +6,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from penstock.policies.actions import Action, Expectation, Switch
 from penstock.policies.elasticity.foresight import Foresight
-from penstock.policies.proposal import Action, Expectation, Fact, Reason, Switch
 from penstock.policies.provisioning.capacity import Efficiency, backlog_records, usable_cores
 from penstock.policies.provisioning.choosing import needs
 from penstock.policies.provisioning.options import ProvisioningOptions
 from penstock.policies.provisioning.problem import Bools, Floats, Graph, Ints
+from penstock.policies.reasons import Fact, Reason
 from penstock.telemetry import Snapshot
 
 NAME = "provisioning"

@@ -11,7 +11,7 @@ from penstock.policies.shedding.graph import Graph
 from penstock.policies.shedding.keeps import Keeps, thresholds
 from penstock.policies.shedding.options import SheddingOptions
 from penstock.policies.shedding.policy import Shedding, SheddingMemory
-from penstock.policies.shedding.restrictions import Restrictions
+from penstock.policies.shedding.requirements import Restrictions
 from penstock.policies.shedding.situation import Warmup
 
 __all__ = [

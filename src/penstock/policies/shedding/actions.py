@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.policies.proposal import Action, Expectation, Fact, Move, Reason, Shed
+from penstock.policies.actions import Action, Expectation, Move, Shed
+from penstock.policies.reasons import Fact, Reason
 from penstock.policies.shedding.graph import Floats
+from penstock.policies.shedding.hysteresis import Settled
 from penstock.policies.shedding.keeps import Keeps
 from penstock.policies.shedding.moves import Relocation
-from penstock.policies.shedding.restrictions import at_sinks
-from penstock.policies.shedding.settling import Settled
+from penstock.policies.shedding.requirements import at_sinks
 from penstock.policies.shedding.situation import Situation
 from penstock.telemetry.moments import totals
 from penstock.telemetry.snapshot import Bools

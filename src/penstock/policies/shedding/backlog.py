@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.dataflow.model import OperatorId
+from penstock.dataflow.graph import OperatorId
 from penstock.policies.shedding.graph import Floats
 from penstock.policies.shedding.options import SheddingOptions
 from penstock.telemetry import Snapshot

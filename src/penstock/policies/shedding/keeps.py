@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.policies.shedding.graph import Floats, Graph
-from penstock.policies.shedding.restrictions import at_sinks
+from penstock.policies.shedding.requirements import at_sinks
 from penstock.telemetry import Sinks
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from penstock.dataflow.model import OperatorId
-from penstock.policies.proposal import Notice, Reason
+from penstock.dataflow.graph import OperatorId
+from penstock.policies.policy import Notice
+from penstock.policies.reasons import Reason
 from penstock.policies.shedding.graph import Floats, Ints
 from penstock.policies.shedding.moves import FITS
 from penstock.policies.shedding.situation import Situation

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from penstock.policies.proposal import Proposal
+from penstock.policies.policy import Proposal
 from penstock.policies.shedding.actions import move_actions, shed_actions
 from penstock.policies.shedding.graph import Floats
+from penstock.policies.shedding.hysteresis import settle
 from penstock.policies.shedding.keeps import Keeps
 from penstock.policies.shedding.moves import Relocation, relocate
 from penstock.policies.shedding.notices import notices_of
 from penstock.policies.shedding.options import SheddingOptions
-from penstock.policies.shedding.settling import settle
 from penstock.policies.shedding.situation import Situation, Warmup
 from penstock.telemetry import Snapshot
 from penstock.telemetry.moments import totals
@@ -39,6 +39,7 @@ class Shedding:
     """Every sink as accurate as the CPU allows: by priority, never below its minimum, moving tasks if need be."""
 
     name = "shedding"
+    options_type = SheddingOptions
 
     def start(self, options: SheddingOptions) -> SheddingMemory:
         """Every sink at 100 %."""

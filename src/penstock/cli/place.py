@@ -1,0 +1,94 @@
+"""`penstock place`: a task graph on nodes, by one policy or by all of them side by side."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from penstock import extensions
+from penstock.cli.output import InputError, complaints, print_json, print_table, results
+from penstock.cli.placement_document import parse_problem, placement_document
+from penstock.dataflow.errors import did_you_mean
+from penstock.policies.placement import SOLVERS, DoesNotFitError, PlacementProblem
+from penstock.policies.placement import place as place_tasks
+from penstock.policies.placement.refinement import COMPILE_ABOVE_TASKS
+
+ALL = "all"
+SHOWN_TASKS = 40
+
+
+def place(
+    problem: Path | None,
+    *,
+    policy: str,
+    seconds: float,
+    benchmark: str | None,
+    tasks: int,
+    cluster: str,
+    as_json: bool,
+) -> None:
+    """Print where each task goes, what crosses the network, and how much better it could be."""
+    solvers = {**SOLVERS, **{n: extensions.load(r) for n, r in extensions.installed().solvers.items()}}
+    if policy not in (*solvers, ALL):
+        raise InputError(f"no placement policy '{policy}'{did_you_mean(policy, [*solvers, ALL])}")
+    found = _problem(problem, benchmark, tasks, cluster)
+    if found.tasks > COMPILE_ABOVE_TASKS:
+        with complaints.status("loading compiled kernels; the first time on a machine they are compiled …"):
+            place_tasks(found, clock=time.perf_counter, seconds=0.05)
+    documents = []
+    for name in solvers if policy == ALL else (policy,):
+        try:
+            placement = place_tasks(
+                found, clock=time.perf_counter, policy=name, seconds=seconds, solvers=solvers
+            )
+            documents.append(placement_document(found, placement))
+        except DoesNotFitError as missing:
+            if policy != ALL:
+                raise InputError(str(missing)) from missing
+            # Some of the published rules give up where others find a way: that belongs into the comparison.
+            documents.append({"policy": name, "error": str(missing)})
+    if all("error" in document for document in documents):
+        raise InputError(documents[0]["error"])
+    if as_json:
+        print_json({"placements": documents} if policy == ALL else documents[0])
+        return
+    print_table(
+        "",
+        ["policy", "cost", "bound", "proved", "nodes", "moves", "seconds"],
+        [
+            [d["policy"], None, None, d["error"], None, None, None]
+            if "error" in d
+            else [
+                d[k] for k in ("policy", "cost", "lower_bound", "optimal", "nodes_used", "moves", "seconds")
+            ]
+            for d in documents
+        ],
+    )
+    if policy != ALL:
+        assignment = documents[0]["assignment"]
+        by_node: dict[str, list[str]] = {}
+        for task, node in assignment.items():
+            by_node.setdefault(node, []).append(task)
+        results.print()
+        for node, mine in by_node.items():
+            more = f" and {len(mine) - SHOWN_TASKS} more" if len(mine) > SHOWN_TASKS else ""
+            results.print(f"{node}: {', '.join(mine[:SHOWN_TASKS])}{more}")
+
+
+def _problem(path: Path | None, benchmark: str | None, tasks: int, cluster: str) -> PlacementProblem:
+    if (path is None) == (benchmark is None):
+        raise InputError("give either a PROBLEM file or --benchmark")
+    if path is not None:
+        try:
+            return parse_problem(path.read_bytes())
+        except OSError as problem:
+            raise InputError(f"cannot read '{path}': {problem.strerror}") from problem
+    assert benchmark is not None
+    instances = extensions.installed().instances
+    if benchmark not in instances:
+        raise InputError(f"no benchmark '{benchmark}'{did_you_mean(benchmark, sorted(instances))}")
+    try:
+        made: PlacementProblem = extensions.load(instances[benchmark])(tasks, cluster)
+    except ValueError as problem:
+        raise InputError(str(problem)) from problem
+    return made

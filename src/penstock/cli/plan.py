@@ -1,0 +1,222 @@
+"""`penstock plan`: alternates, cores, machines and cost for a dataflow at a rate, before anything runs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from penstock import extensions
+from penstock.cli.choices import find_flow
+from penstock.cli.machine_classes import machine_classes
+from penstock.cli.output import InputError, print_json, print_table, results
+from penstock.dataflow import Dataflow
+from penstock.dataflow.errors import did_you_mean
+from penstock.policies.provisioning import Demand, DemandError, Provision, Worth, demand_of, deploy_best
+from penstock.policies.provisioning.problem import full_rates
+
+ALL = "all"
+SHOWN_MACHINES = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """What was asked on the command line."""
+
+    flow: str
+    rates: tuple[str, ...] = ()
+    classes: str = "current"
+    policy: str = "best"
+    throughput: float | None = None
+    break_even: float | None = None
+    least_break_even: float | None = None
+    budget: float | None = None
+    hours: float = 1.0
+    seed: int = 0
+
+
+def plan(request: PlanRequest, *, as_json: bool) -> None:
+    """Print the plan of one decider, or of all side by side."""
+    deciders = {
+        "best": deploy_best,
+        **{n: extensions.load(r) for n, r in extensions.installed().deciders.items()},
+    }
+    if request.policy not in (*deciders, ALL):
+        raise InputError(f"no decider '{request.policy}'{did_you_mean(request.policy, [*deciders, ALL])}")
+    demand = _demand(request)
+    documents = []
+    for name in deciders if request.policy == ALL else (request.policy,):
+        began_s = time.process_time()
+        try:
+            found = deciders[name](demand)
+        except DemandError as problem:
+            if request.policy != ALL:
+                raise InputError(str(problem)) from problem
+            documents.append({"policy": name, "error": str(problem)})
+            continue
+        documents.append(plan_document(demand, found, time.process_time() - began_s))
+    if all("error" in d for d in documents):
+        raise InputError(documents[0]["error"])
+    if as_json:
+        print_json({"plans": documents} if request.policy == ALL else documents[0])
+    else:
+        _print(documents)
+
+
+def _demand(request: PlanRequest) -> Demand:
+    flow = find_flow(request.flow)
+    if request.budget is not None:
+        if not request.budget > 0:
+            raise InputError(f"--budget must be positive: {request.budget:g}")
+        flow = replace(flow, goals=replace(flow.goals, budget_per_hour=request.budget))
+    worth = None
+    try:
+        if (full := request.break_even) is not None:
+            least = request.least_break_even
+            worth = Worth(full_per_hour=full, least_per_hour=full / 2 if least is None else least)
+        return demand_of(
+            flow,
+            _rates(flow, request.rates),
+            machine_classes(request.classes),
+            worth=worth,
+            throughput=request.throughput,
+            period_s=request.hours * 3600,
+            seed=request.seed,
+        )
+    except DemandError as problem:
+        raise InputError(str(problem)) from problem
+
+
+def _rates(flow: Dataflow, given: Sequence[str]) -> dict[str, float]:
+    """Per source: as given (`500`, or `reports=500`), else the peak of its declared load."""
+    rates: dict[str, float] = {}
+    everywhere: float | None = None
+    for text in given:
+        name, equals, number = text.rpartition("=")
+        try:
+            rate = float(number)
+        except ValueError:
+            raise InputError(f"--rate takes N or SOURCE=N, not '{text}'") from None
+        if not 0 <= rate < math.inf:
+            raise InputError(f"--rate {text}: a rate must be finite and not negative")
+        if equals:
+            rates[name] = rate
+        else:
+            everywhere = rate
+    for source in flow.sources:
+        load = source.connector.load if source.connector is not None else None
+        declared = None if load is None else load.peak_rps
+        found = rates.get(source.id, everywhere if everywhere is not None else declared)
+        if found is None:
+            raise InputError(f"give --rate N: source '{source.id}' declares no load to plan for")
+        rates[source.id] = found
+    return rates
+
+
+def plan_document(demand: Demand, found: Provision, seconds: float) -> dict[str, Any]:
+    """A plan as one JSON document."""
+    graph, deployment, assessed = demand.graph, found.deployment, found.assessment
+    cost, selectivity = graph.of(deployment.alternates)
+    rates = full_rates(graph, demand.input_rps, selectivity)
+    kinds = np.bincount(deployment.machines, minlength=len(demand.classes))
+    numbers = np.zeros(len(demand.classes), dtype=np.int64)
+    mapping = []
+    for row, cores in zip(deployment.machines[:SHOWN_MACHINES], deployment.cores, strict=False):
+        mapping.append(
+            {
+                "machine": f"{demand.classes[row].name}-{numbers[row]}",
+                "cores": {graph.operators[i]: int(cores[i]) for i in np.flatnonzero(cores)},
+            }
+        )
+        numbers[row] += 1
+    return {
+        "policy": found.decider,
+        "rate_rps": float(demand.input_rps.sum()),
+        "throughput_asked": demand.throughput,
+        "operators": [
+            {
+                "operator": name,
+                "alternate": graph.names[i][deployment.alternates[i]],
+                "value": float(graph.value[i, deployment.alternates[i]]),
+                "cores": int(deployment.cores[:, i].sum()),
+                "input_rps": float(rates[i]),
+                "needs_reference_cores": float(rates[i] * cost[i]),
+            }
+            for i, name in enumerate(graph.operators)
+        ],
+        "machines": [
+            {"class": c.name, "count": int(n), "price_per_hour": c.price_per_hour}
+            for c, n in zip(demand.classes, kinds, strict=True)
+            if n
+        ],
+        "mapping": mapping,
+        "mapping_left_off": max(0, len(deployment.machines) - SHOWN_MACHINES),
+        "cores": int(deployment.cores.sum()),
+        "value": assessed.value,
+        "throughput": assessed.throughput,
+        "cost_per_hour": assessed.cost_per_hour,
+        "break_even_per_hour": demand.break_even.full_per_hour,
+        "profit": assessed.profit,
+        "why": _why(demand, found),
+        "decided_in_cpu_s": seconds,
+    }
+
+
+def _why(demand: Demand, found: Provision) -> list[str]:
+    graph, alternates = demand.graph, found.deployment.alternates
+    why = [*found.why]
+    for i in np.flatnonzero(alternates != graph.best):
+        best, mine = graph.best[i], alternates[i]
+        why.append(
+            f"{graph.operators[i]}: '{graph.names[i][mine]}' instead of '{graph.names[i][best]}' gives up "
+            f"{graph.value[i, best] - graph.value[i, mine]:.0%} of its value and takes "
+            f"{graph.cost_s[i, mine]:.4g} s a record instead of {graph.cost_s[i, best]:.4g}"
+        )
+    if found.assessment.profit < 0:
+        why.append("costs more than break-even: what the results are worth does not pay for the machines")
+    return why + list(demand.notes)
+
+
+def _print(documents: list[dict[str, Any]]) -> None:
+    print_table(
+        "",
+        ["policy", "profit", "value", "throughput", "cost/h", "machines", "cores", "CPU s"],
+        [
+            [d["policy"], None, None, None, None, None, None, None]
+            if "error" in d
+            else [
+                d["policy"],
+                d["profit"],
+                d["value"],
+                d["throughput"],
+                d["cost_per_hour"],
+                sum(m["count"] for m in d["machines"]),
+                d["cores"],
+                d["decided_in_cpu_s"],
+            ]
+            for d in documents
+        ],
+    )
+    for d in documents:
+        if "error" in d:
+            results.print(f"{d['policy']}: {d['error']}", markup=False)
+    if len(documents) > 1:
+        return
+    results.print()
+    print_table(
+        "",
+        ["operator", "alternate", "value", "cores", "records/s in"],
+        [
+            [o["operator"], o["alternate"], o["value"], o["cores"], o["input_rps"]]
+            for o in documents[0]["operators"]
+        ],
+    )
+    results.print()
+    for machine in documents[0]["machines"]:
+        results.print(f"{machine['count']} × {machine['class']} at {machine['price_per_hour']:g} an hour")
+    for reason in documents[0]["why"]:
+        results.print(f"[dim]{reason}[/]")

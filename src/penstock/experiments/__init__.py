@@ -1,1 +1,0 @@
-"""The papers' trials, and what came of them: each paper's figures beside ours."""

@@ -1,1 +1,0 @@
-"""Where dataflows run: live on Spark, or simulated. Both observe snapshots and apply plans."""

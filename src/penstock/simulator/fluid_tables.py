@@ -1,0 +1,231 @@
+"""The state of the fluid simulation, in tables like those of the discrete one.
+
+Sums named `x_n, x_1, x_2` (weight, Σx, Σx²) are of the interval since the last observation.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from penstock.simulator.layout import Layout
+from penstock.simulator.options import SimulationOptions
+from penstock.simulator.records import CELL, COUNT, F, I, Schema, Tables, sums
+from penstock.telemetry import Sketch
+
+OPERATOR = np.dtype(
+    [
+        ("base", I),
+        ("tasks", I),
+        ("most", I),
+        ("first_out", I),
+        ("outs", I),
+        ("first_in", I),
+        ("ins", I),
+        ("source", I),
+        ("sink", I),
+        ("windowed", I),
+        ("alternate", I),
+        ("keep", F),
+        ("cost", F),
+        ("cs2", F),
+        ("selectivity", F),
+        ("work", F),  # core-seconds per record, messages included
+        ("ca2", F),
+        ("ca2_sum", F),
+        ("inflow", F),  # in this step; so are the next
+        ("done", F),
+        ("busy", F),
+        ("latency", F),
+        ("wait", F),
+        ("wait2", F),
+    ]
+)
+
+STREAM = np.dtype(
+    [
+        ("source", I),
+        ("target", I),
+        ("wiring", I),
+        ("keep", F),
+        ("deadline", F),
+        ("record_bytes", F),
+        ("batch", F),  # records that fill a batch
+        ("link_s", F),  # latency of links, averaged over pairs of tasks
+        ("rate", F),  # copies in this step; before it is over, those that would be sent
+        ("last_rate", F),
+        ("remote", F),  # share of them that leave their node
+        ("accept", F),  # share of what it would carry that its receivers can take
+        ("each", F),  # records in a message
+        ("wait_s", F),
+        ("offered", F),
+        ("shed", F),
+        ("sent", F),
+        ("bytes", F),
+        ("remote_bytes", F),
+        *sums("latency"),
+        *sums("wait"),
+    ]
+)
+
+NODE = np.dtype(
+    [
+        ("cores", F),
+        ("foreign", F),
+        ("speed", F),
+        ("bandwidth", F),
+        ("latency", F),
+        ("level", F),  # share of a core that a busy task has
+        ("first", I),  # of its slots in `by_node`
+        ("slots", I),
+        ("cpu_s", F),
+        ("busy_s", F),
+        ("bytes_in", F),
+        ("bytes_out", F),
+    ]
+)
+
+TASK = np.dtype(
+    [
+        ("operator", I),
+        ("node", I),
+        ("paused", I),
+        ("watched", I),
+        ("share", F),  # of the operator's records, by key
+        ("queue", F),
+        ("limit", F),
+        ("inflow", F),
+        ("before", F),  # inflow of the step before
+        ("done", F),  # records processed in the last step
+        ("need", F),  # cores
+        ("capacity", F),  # records it can process in this step
+        ("ready", F),  # of these, the ones there are, as far as is known before the step
+        ("wanted", F),  # what it would be sent
+        ("accept", F),  # share of that for which it has room
+        ("chance", F),  # mean wait that comes from chance, not from backlog
+        ("age", F),  # mean age of the records that arrive
+        ("age_sum", F),
+        ("arrived", F),
+        ("processed", F),
+        ("emitted", F),
+        ("shed", F),
+        ("dropped", F),
+        ("busy_s", F),
+        ("cpu_s", F),
+        *sums("latency"),
+    ]
+)
+
+FEED = np.dtype(
+    [("operator", I), ("index", I), ("first", I), ("count", I), ("period", F), ("position", I), ("cycle", F)]
+)
+
+ALTERNATE = np.dtype([("records_in", F), ("records_out", F)])
+
+SCHEMA = Schema(
+    [
+        ("node_rows", I),
+        ("task_rows", I),
+        ("stream_rows", I),
+        ("operator_rows", I),
+        ("feed_rows", I),
+        ("constraints", I),
+        ("bins", I),
+        ("send_s", F),
+        ("receive_s", F),
+    ],
+    {
+        "order": COUNT,  # operators in topological order
+        "outs": COUNT,
+        "ins": COUNT,
+        "by_node": COUNT,  # slots in the order of nodes
+        "on_node": CELL,  # [operator, node]: share of what is meant for the operator that goes there
+        "leaving": CELL,  # [node, stream]: bytes that leave the node, or the share of them that gets through
+        "coming": CELL,  # [node, stream]
+        "wishes": CELL,
+        "operators": OPERATOR,
+        "streams": STREAM,
+        "nodes": NODE,
+        "tasks": TASK,
+        "alternates": ALTERNATE,
+        "feeds": FEED,
+        "load_times": CELL,
+        "load_rates": CELL,
+        "in_sequence": COUNT,  # [constraint, operator]
+        "last": COUNT,  # operator of each constraint's sequence
+        "role": COUNT,  # [stream, constraint], as in the layout
+        "constraint_bins": CELL,
+        "sink_sums": CELL,
+        "sink_bins": CELL,
+    },
+)
+
+order, outs, ins, by_node = map(SCHEMA.rows, ("order", "outs", "ins", "by_node"))
+on_node, leaving, coming, wishes = map(SCHEMA.rows, ("on_node", "leaving", "coming", "wishes"))
+operators, streams, nodes, tasks = map(SCHEMA.rows, ("operators", "streams", "nodes", "tasks"))
+alternates, feeds, load_times, load_rates = map(
+    SCHEMA.rows, ("alternates", "feeds", "load_times", "load_rates")
+)
+in_sequence, last, role = map(SCHEMA.rows, ("in_sequence", "last", "role"))
+constraint_bins, sink_sums, sink_bins = map(SCHEMA.rows, ("constraint_bins", "sink_sums", "sink_bins"))
+
+
+def flows(layout: Layout, options: SimulationOptions) -> Tables:
+    """All tables as they are before the first step; nodes come later."""
+    dataflow, declared, feeding = layout.dataflow, layout.dataflow.operators, layout.feeds
+    constraints, bins = dataflow.constraints, len(Sketch.empty().bins)
+    t = Tables(
+        SCHEMA,
+        {
+            "task_rows": layout.slots,
+            "stream_rows": len(dataflow.streams),
+            "operator_rows": len(declared),
+            "feed_rows": len(feeding),
+            "constraints": len(constraints),
+            "bins": bins,
+            "send_s": options.send_s,
+            "receive_s": options.receive_s,
+        },
+    )
+    t["order"] = layout.order
+    t["outs"] = np.array([s for each in layout.outs for s in each], np.int64)
+    t["ins"] = np.array([s for each in layout.ins for s in each], np.int64)
+    t["wishes"] = np.zeros(len(dataflow.streams))
+    t["nodes"], t["by_node"] = np.zeros(0, NODE), np.zeros(0, np.int64)
+    sinks = [o.id for o in dataflow.sinks]
+    rows = np.zeros(len(declared), OPERATOR)
+    rows["base"], rows["tasks"], rows["most"] = layout.base, layout.start, layout.maximum
+    rows["outs"], rows["ins"] = [len(s) for s in layout.outs], [len(s) for s in layout.ins]
+    rows["first_out"] = np.cumsum(rows["outs"]) - rows["outs"]
+    rows["first_in"] = np.cumsum(rows["ins"]) - rows["ins"]
+    rows["source"] = [o.kind == "source" for o in declared]
+    rows["sink"] = [sinks.index(o.id) if o.kind == "sink" else -1 for o in declared]
+    rows["windowed"] = [o.latency == "read-write" for o in declared]
+    rows["keep"], rows["ca2"] = 1.0, options.arrival_cv**2
+    t["operators"] = rows
+    t["streams"] = rows = np.zeros(len(dataflow.streams), STREAM)
+    rows["source"], rows["target"] = layout.stream_source, layout.stream_target
+    rows["wiring"], rows["keep"], rows["accept"], rows["each"] = layout.stream_wiring, 1.0, 1.0, 1.0
+    rows["deadline"] = [options.deadlines_s.get(s.id, options.deadline_s) for s in dataflow.streams]
+    rows["record_bytes"] = [declared[a].record_bytes for a in layout.stream_source]
+    rows["batch"] = np.maximum(1.0, np.ceil(options.batch_bytes / np.maximum(rows["record_bytes"], 1e-9)))
+    t["tasks"] = rows = np.zeros(layout.slots, TASK)
+    rows["operator"], rows["node"], rows["accept"] = layout.slot_operator, -1, 1.0
+    is_source = t["operators"]["source"][layout.slot_operator] == 1
+    rows["limit"] = np.where(is_source, math.inf, float(options.queue_records))
+    t["alternates"] = np.zeros(layout.alternates, ALTERNATE)
+    t["feeds"] = rows = np.zeros(len(feeding), FEED)
+    rows["operator"] = [f.operator for f in feeding]
+    rows["index"] = [-1 if f.index is None else f.index for f in feeding]
+    rows["count"] = [len(f.load.times_s) for f in feeding]
+    rows["first"] = np.cumsum(rows["count"]) - rows["count"]
+    rows["period"] = [math.inf if f.load.period_s is None else f.load.period_s for f in feeding]
+    t["load_times"] = np.array([x for f in feeding for x in f.load.times_s], np.float64)
+    t["load_rates"] = np.array([x for f in feeding for x in f.load.rates_rps], np.float64)
+    members = [[o.id in c.sequence.operators for o in declared] for c in constraints]
+    t["in_sequence"] = np.array(members, np.int64).reshape(len(constraints), len(declared))
+    t["last"] = np.array([dataflow.row[c.sequence.operators[-1]] for c in constraints], np.int64)
+    t["role"], t["constraint_bins"] = layout.stream_role, np.zeros((len(constraints), bins))
+    t["sink_sums"], t["sink_bins"] = np.zeros((len(sinks), 3)), np.zeros((len(sinks), bins))
+    return t

@@ -1,0 +1,64 @@
+"""Jars from Maven Central, resolved by the Ivy that comes with Spark: nothing else need be installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pyspark
+
+from penstock.spark.cluster.java import find_java
+from penstock.spark.session import spark_jars
+
+CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+TOKENS = "org.apache.spark:spark-token-provider-kafka-0-10_2.13"
+
+# A PySpark can reach PyPI some time before its jars reach Maven Central or a mirror of it. Then the newest of
+# these connectors that is not newer than Spark, with the token provider that every mirror has.
+OLDER_CONNECTORS = ("4.2.0", "4.1.3")
+OLDER_TOKENS = "4.0.0"
+
+
+class UnresolvedError(LookupError):
+    """Maven Central does not have this, or cannot be reached."""
+
+
+@cache
+def resolve(coordinate: str, *, transitive: bool = True) -> tuple[Path, ...]:
+    """The jars of ``group:artifact:version``, from the cache in the home folder or the network."""
+    output = Path.home() / ".ivy2" / f"penstock-{os.getpid()}.classpath"
+    output.parent.mkdir(exist_ok=True)
+    command = [find_java().command, "-cp", f"{spark_jars()}/*", "org.apache.ivy.Main"]
+    command += ["-dependency", *coordinate.split(":"), "-confs", "default", "-cachepath", str(output)]
+    command += [] if transitive else ["-notransitive"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        if done.returncode != 0 or not output.exists():
+            raise UnresolvedError(f"{coordinate}: {(done.stdout + done.stderr)[-500:]}")
+        return tuple(Path(jar) for jar in output.read_text().strip().split(os.pathsep))
+    finally:
+        output.unlink(missing_ok=True)
+
+
+@cache
+def kafka_connector_conf() -> dict[str, str]:
+    """The settings with which a session has the Kafka connector of its own version, or the nearest older one."""
+    version = pyspark.__version__
+    try:
+        resolve(f"{CONNECTOR}:{version}")
+        return {"spark.jars.packages": f"{CONNECTOR}:{version}"}
+    except UnresolvedError:
+        nearest = next((v for v in OLDER_CONNECTORS if _numbers(v) <= _numbers(version)), None)
+        if nearest is None:
+            raise
+        return {
+            "spark.jars.packages": f"{CONNECTOR}:{nearest}",
+            "spark.jars.excludes": TOKENS,
+            "spark.jars": ",".join(map(str, resolve(f"{TOKENS}:{OLDER_TOKENS}", transitive=False))),
+        }
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))

@@ -1,0 +1,1 @@
+"""From what Spark and Python tasks report to a `Snapshot`."""

@@ -1,0 +1,107 @@
+"""The control loop beside a running query, on a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from penstock.control import (
+    Explanation,
+    Loop,
+    PolicyRun,
+    Settings,
+    SqliteJournal,
+    Subscriber,
+    WallClock,
+    as_text,
+    explain,
+)
+from penstock.spark.runtime import SparkRuntime
+from penstock.spark.several_queries import SharedRuntime
+
+STOP_TIMEOUT_S = 30.0
+
+
+class Autopilot:
+    """Steers one query, or several that share executors, until it is stopped; queries go on as they are.
+
+    Without a journal file the decisions are kept in memory, so that `explain` works all the same.
+    """
+
+    def __init__(
+        self,
+        runtime: SparkRuntime | SharedRuntime,
+        policies: Sequence[PolicyRun],
+        *,
+        settings: Settings,
+        journal: Path | str | None = None,
+        options: Mapping[str, str] | None = None,
+        resume: str | None = None,
+        subscribers: Sequence[Subscriber] = (),
+    ) -> None:
+        self.runtime = runtime
+        self._stop = threading.Event()
+        self.journal = SqliteJournal(journal if journal is not None else ":memory:")
+        self.loop = Loop(
+            runtime,
+            policies,
+            clock=WallClock(self._stop),
+            journal=self.journal,
+            settings=settings,
+            name=runtime.dataflow.name,
+            options=options,
+            resume=resume,
+            subscribers=subscribers,
+        )
+        self._thread = threading.Thread(target=self._steer, name="penstock-autopilot", daemon=True)
+
+    def start(self) -> Self:
+        """Begin to steer."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """End after the cycle under way; the query goes on."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_TIMEOUT_S)
+        self.runtime.close()
+
+    @property
+    def running(self) -> bool:
+        """Whether it still steers."""
+        return self._thread.is_alive()
+
+    def explain(self) -> Explanation | None:
+        """What was decided so far, why, and what came of it; None before the first cycle."""
+        return explain(self.journal, self.loop.run_id) if self.loop.run_id is not None else None
+
+    def report(self) -> str:
+        """The explanation as text."""
+        told = self.explain()
+        return as_text(told) if told is not None else "nothing has been seen yet"
+
+    def _steer(self) -> None:
+        # Ends by itself with the query: then there is nothing left to steer.
+        self.loop.run(stop=_Either(self._stop, self.runtime))
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+class _Either:
+    """Set when somebody stopped us or the query has ended."""
+
+    def __init__(self, stop: threading.Event, runtime: SparkRuntime | SharedRuntime) -> None:
+        self._stop, self._runtime = stop, runtime
+
+    def is_set(self) -> bool:
+        return self._stop.is_set() or not self._runtime.query_is_active()

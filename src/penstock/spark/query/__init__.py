@@ -1,0 +1,1 @@
+"""A declared dataflow as one Structured Streaming query."""

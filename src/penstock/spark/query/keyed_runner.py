@@ -1,0 +1,237 @@
+"""The keyed host: a user's stateful function over Spark's own state store.
+
+Spark's per-key Python interfaces cost about a millisecond per key and batch. So keys are gathered in a fixed number of
+*buckets* by their hash: the host before the shuffle packs each bucket's rows into one Arrow message, Spark shuffles
+and stores by bucket, and the function is called here for each key of a bucket, on slices of one sorted table. A
+bucket's state is one binary value with the states of its keys. It lives in Spark's state store like any other state:
+checkpointed, exact, movable with its partition.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from penstock.dataflow.graph import Takes
+from penstock.spark.internals.task_controls import current_controls
+from penstock.spark.observe.stalled_time import stalled_s
+from penstock.spark.observe.task_measures import task_measures
+from penstock.spark.query.function_shipping import Shipment
+from penstock.spark.query.shuffle_messages import LABEL, PAYLOAD, PORT, unpack
+from penstock.spark.query.stage_runner import alternate_control
+from penstock.spark.query.user_functions import (
+    SOURCE_TIME,
+    SOURCE_TIME_TYPE,
+    ResultError,
+    as_batch,
+    as_records,
+    conform,
+    from_records,
+)
+
+STATE = "keys"
+"""Spark's name of the state variable."""
+
+
+class StateError(RuntimeError):
+    """State in the checkpoint that does not fit the operator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedProgram:
+    """What the host of a keyed operator does."""
+
+    name: str
+    operator: str
+    takes: Takes
+    key: tuple[str, ...]
+    alternates: tuple[str, ...]
+    default: int
+    arriving: pa.Schema
+    schema: pa.Schema
+    state: str
+    """Columns of the state, as declared."""
+    state_width: int
+    buckets: int
+    arrives_at: int
+    """Port of the rows for this operator; others ride along."""
+    leaves_by: int
+    """Port of its results."""
+    shipment: Shipment
+    """The function of each alternate."""
+
+    def fold(self, messages: list[Any], stored: bytes | None, accumulator: Any) -> tuple[Any, bytes | None]:
+        """(rows that leave as a message, the bucket's new state) of one bucket; None where there are none."""
+        measures = task_measures(self.name, accumulator)
+        wanted = current_controls().get(alternate_control(self.operator))
+        which = self.alternates.index(wanted) if wanted in self.alternates else self.default
+        function = self.shipment.unpack()[which]
+        states = self._restored(stored)
+        rows = unpack(messages, self.arriving)
+        began, stalled = time.perf_counter(), stalled_s()
+        try:
+            out, spent, counts = self._each_key(function, rows, states)
+        except Exception as error:
+            error.add_note(f"in operator '{self.operator}', alternate '{self.alternates[which]}'")
+            raise
+        busy_s, stalled = time.perf_counter() - began, stalled_s() - stalled
+        per_record = spent / counts
+        m2 = float(np.sum(counts * (per_record - spent.sum() / counts.sum()) ** 2))
+        tally = measures.tally(self.operator, self.alternates[which])
+        tally.add(rows.num_rows, out.num_rows, rows.nbytes, out.nbytes, busy_s, m2, stalled)
+        state = pickle.dumps((self.buckets, self.state, states), protocol=5) if states else None
+        return (out.serialize().to_pybytes() if out.num_rows else None), state
+
+    def _restored(self, stored: bytes | None) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+        if stored is None:
+            return {}
+        buckets, columns, states = pickle.loads(stored)
+        if (buckets, columns) != (self.buckets, self.state):
+            raise StateError(
+                f"the checkpoint of operator '{self.operator}' has state '{columns}' in {buckets} buckets, its "
+                f"declaration now gives '{self.state}' in {self.buckets}; declare state and parallelism as "
+                "before, or start with a new checkpoint"
+            )
+        return dict(states)
+
+    def _each_key(
+        self, function: Callable[..., Any], rows: pa.RecordBatch, states: dict[Any, Any]
+    ) -> tuple[pa.RecordBatch, NDArray[np.float64], NDArray[np.int64]]:
+        keys, rows, starts, ends = grouped(rows, self.key)
+        slices = _slices(rows, self.takes, starts, ends)
+        results = []
+        marks = [time.perf_counter()]
+        for key, part in zip(keys, slices, strict=True):
+            result, state = function(key, part, states.get(key))
+            results.append(result)
+            if state is None:
+                states.pop(key, None)
+            else:
+                states[key] = self._checked(state)
+            marks.append(time.perf_counter())
+        times = rows.column(SOURCE_TIME).cast(SOURCE_TIME_TYPE).view(pa.int64())
+        # Rows of a key are ordered by source time: the last is the latest.
+        latest = times.take(pa.array(ends - 1))
+        return joined(results, self.takes, self.schema, latest), np.diff(marks), ends - starts
+
+    def _checked(self, state: Any) -> tuple[Any, ...]:
+        if not isinstance(state, tuple) or len(state) != self.state_width:
+            raise ResultError(
+                f"state must be a tuple of {self.state_width} values ({self.state}), not {state!r}"
+            )
+        return tuple(v.item() if isinstance(v, np.generic) else v for v in state)
+
+
+def grouped(
+    rows: pa.RecordBatch, key: tuple[str, ...]
+) -> tuple[list[tuple[Any, ...]], pa.RecordBatch, NDArray[np.int64], NDArray[np.int64]]:
+    """(keys, rows sorted by key and then source time, where each key's rows start, where they end)."""
+    codes = np.zeros(rows.num_rows, np.int64)
+    for name in key:
+        encoded = pc.dictionary_encode(rows.column(name), null_encoding="encode")
+        column = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        # Made dense again after every column, the product of two counts cannot overflow.
+        codes = np.unique(codes * len(encoded.dictionary) + column, return_inverse=True)[1]
+    times = pc.fill_null(
+        rows.column(SOURCE_TIME).cast(SOURCE_TIME_TYPE).view(pa.int64()), np.iinfo(np.int64).min
+    )
+    order = np.lexsort((times.to_numpy(), codes))
+    ordered = codes[order]
+    rows = rows.take(pa.array(order))
+    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+    ends = np.append(starts[1:], len(ordered))
+    firsts = pa.array(starts)
+    keys = list(zip(*(rows.column(name).take(firsts).to_pylist() for name in key), strict=True))
+    return keys, rows, starts, ends
+
+
+def _slices(
+    rows: pa.RecordBatch, takes: Takes, starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> Iterator[Any]:
+    pairs = zip(starts.tolist(), ends.tolist(), strict=True)
+    if takes == "arrow":
+        return (rows.slice(a, b - a) for a, b in pairs)
+    if takes == "pandas":
+        frame = rows.to_pandas()
+        return (frame.iloc[a:b] for a, b in pairs)
+    records = as_records(rows)
+    return (records[a:b] for a, b in pairs)
+
+
+def joined(results: list[Any], takes: Takes, schema: pa.Schema, latest: pa.Array) -> pa.RecordBatch:
+    """The results of all keys as one batch; rows without a source time get the latest of their key."""
+    if takes == "record":
+        lists = [[] if r is None else [r] if isinstance(r, dict) else list(r) for r in results]
+        counts = [len(part) for part in lists]
+        records = [record for part in lists for record in part]
+        own = None
+        if any(SOURCE_TIME in record for record in records):
+            own = pa.array([record.get(SOURCE_TIME) for record in records], SOURCE_TIME_TYPE)
+        return from_records(records, schema, _times(own, latest, counts))
+    counts = [0 if r is None else len(r) for r in results]
+    parts = [r for r, count in zip(results, counts, strict=True) if count]
+    if not parts:
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    if takes == "pandas":
+        rows = as_batch(pd.concat(parts, ignore_index=True), schema)
+    else:
+        tables = [part if isinstance(part, pa.Table) else pa.Table.from_batches([part]) for part in parts]
+        rows = as_batch(pa.concat_tables(tables, promote_options="default"), schema)
+    at = rows.schema.get_field_index(SOURCE_TIME)
+    own = None if at < 0 else rows.column(at).cast(SOURCE_TIME_TYPE)
+    times = _times(own, latest, counts)
+    if at < 0:
+        return conform(rows.append_column(SOURCE_TIME, times), schema)
+    return conform(rows.set_column(at, SOURCE_TIME, times), schema)
+
+
+def _times(own: pa.Array | None, latest: pa.Array, counts: list[int]) -> pa.Array:
+    """The rows' own source times; the latest of their key where they have none."""
+    if own is not None and not own.null_count:
+        return own
+    repeated = latest.take(pa.array(np.repeat(np.arange(len(counts)), counts))).view(SOURCE_TIME_TYPE)
+    return repeated if own is None else pc.coalesce(own, repeated)
+
+
+class KeyedProcessor(StatefulProcessor):
+    """A keyed program for `transformWithState`, which sees the messages of one label at a time."""
+
+    def __init__(self, program: KeyedProgram, accumulator: Any) -> None:
+        self._program, self._accumulator = program, accumulator
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Ask Spark for the state."""
+        self._state = handle.getValueState(STATE, f"{STATE} binary")
+
+    def handleInputRows(self, key: Any, rows: Iterable[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802
+        """Fold what is for this operator, pass on the rest."""
+        program, mine = self._program, []
+        for row in rows:
+            if row[PORT] == program.arrives_at:
+                mine.append(row[PAYLOAD])
+            else:
+                yield row
+        if not mine:
+            return
+        stored = self._state.get()
+        out, new = program.fold(mine, None if stored is None else bytes(stored[0]), self._accumulator)
+        if new is not None:
+            self._state.update((new,))
+        elif stored is not None:
+            self._state.clear()
+        if out is not None:
+            yield Row(**{LABEL: key[0], PORT: program.leaves_by, PAYLOAD: out})
+
+    def close(self) -> None:
+        """Nothing to close."""

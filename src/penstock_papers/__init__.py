@@ -1,0 +1,1 @@
+"""How Penstock is proved: five papers' applications, methods and trials beside ours. The product never imports this."""

@@ -1,0 +1,1 @@
+"""What several papers' trials share: figures as data, simulated runs, recorded inputs."""

@@ -1,0 +1,1 @@
+"""Alternates and cost (dynamic dataflows): its application, its deciders and its trials."""

@@ -1,0 +1,1 @@
+"""Traffic-cutting placement (I-Scheduler): its applications, its rivals and its trials."""

@@ -1,0 +1,1 @@
+"""Latency-constrained elasticity (Nephele): its applications, its method and its trials."""

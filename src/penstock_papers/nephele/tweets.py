@@ -1,0 +1,55 @@
+"""TwitterSentiment at the paper's size, on any rate trace (section V-B)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from penstock.dataflow import Load, OperatorId
+from penstock.policies.elasticity import Elasticity, ElasticityOptions
+from penstock.simulator import Cluster, SimulationOptions
+from penstock.telemetry import MachineClass
+from penstock_papers.common.trials import Course, Trial, run
+from penstock_papers.nephele.method import Reactive, ReactiveOptions
+from penstock_papers.nephele.sentiment import WINDOW_S, sentiment
+
+WORKERS, WORKER_CORES = 130, 4
+STARTUP_S = 1.5
+ELASTIC = ("hot_topics", "filter", "sentiment")
+
+
+def feelings(load: Load, *, paper: bool = False, seconds: float | None = None, seed: int = 0) -> Course:
+    """The trial under our policy, or the paper's."""
+    flow = sentiment(load=load)
+    return run(
+        Trial(
+            dataflow=flow,
+            cluster=Cluster.of(MachineClass(name="worker", cores=WORKER_CORES), WORKERS),
+            seconds=load.duration_s if seconds is None else seconds,
+            policy=Reactive() if paper else Elasticity(),
+            options=ReactiveOptions() if paper else ElasticityOptions(),
+            interval_s=5.0 if paper else 1.0,
+            simulation=SimulationOptions(
+                task_startup_s=STARTUP_S,
+                windows_s={"hot_topics": WINDOW_S},
+                traffic=False,
+            ),
+            loads={OperatorId("tweets"): replace(load, period_s=None)},
+            seed=seed,
+        )
+    )
+
+
+def elastic_rows(load: Load) -> list[int]:
+    """Rows of the operators that can be scaled."""
+    return [sentiment(load=load).row[OperatorId(o)] for o in ELASTIC]
+
+
+def new_scoring_tasks(course: Course, load: Load, *, before_s: float = 60.0) -> int:
+    """By how many tasks scoring grew towards the peak of the load, at most, within `before_s`."""
+    row = sentiment(load=load).row[OperatorId("sentiment")]
+    at = int(np.argmax(course.rate_rps))
+    steps = max(1, round(before_s / (course.time_s[1] - course.time_s[0])))
+    window = course.parallelism[max(0, at - steps) : at + 3, row]
+    return int(window.max() - window.min())

@@ -1,0 +1,1 @@
+"""Interference-aware migration (Neptune): its applications, its method and its trials."""

@@ -1,0 +1,1 @@
+"""Priorities and shedding (quality of data): its applications and its trials."""

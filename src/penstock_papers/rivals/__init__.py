@@ -1,0 +1,1 @@
+"""What others do, for comparison, under the same rules as ours."""

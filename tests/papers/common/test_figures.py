@@ -1,0 +1,84 @@
+"""Rows say honestly whether they hold; the command tells them and exits accordingly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock import extensions
+from penstock.cli.app import app
+from penstock.cli.reproduce import reproduce_paper
+from penstock_papers.common.figures import Reference, Reproduce, Reproduction, Row, Tell
+
+
+@pytest.mark.parametrize(
+    ("paper", "ours", "better", "goal", "holds"),
+    [
+        (0.91, 0.92, "higher", None, True),
+        (0.91, 0.90, "higher", None, False),
+        (0.91, 0.92, "higher", 0.95, False),
+        (46.4, 46.4, "lower", None, True),
+        (46.4, 47.0, "lower", None, False),
+        (46.4, None, "lower", None, False),
+    ],
+)
+def test_a_row_holds_when_ours_is_as_good_as_asked(
+    paper: float, ours: float | None, better: str, goal: float | None, holds: bool
+) -> None:
+    row = Row(trial="t", metric="m", paper=paper, ours=ours, better=better, goal=goal)  # type: ignore[arg-type]
+    assert row.holds == holds
+
+
+def found(ours: float) -> Reproduce:
+    def reproduce(*, plot: Path | None, tell: Tell) -> Reproduction:
+        tell("working")
+        return Reproduction(
+            paper="small",
+            rows=(Row(trial="t", metric="held", paper=0.9, ours=ours, better="higher"),),
+            references=(Reference(trial="t", metric="theirs", paper=0.9, simulated=0.88),),
+        )
+
+    return reproduce
+
+
+def offer(monkeypatch: pytest.MonkeyPatch, reproduction: Reproduce) -> None:
+    """An installed paper called `small`."""
+    monkeypatch.setattr(extensions, "installed", lambda: extensions.Extension(papers={"small": "here:small"}))
+    monkeypatch.setattr(extensions, "load", lambda reference: reproduction)
+
+
+@pytest.mark.parametrize(("ours", "code"), [(0.95, 0), (0.85, 1)])
+def test_the_command_prints_one_document_and_exits_by_it(
+    monkeypatch: pytest.MonkeyPatch, ours: float, code: int
+) -> None:
+    offer(monkeypatch, found(ours))
+    result = CliRunner().invoke(app, ["reproduce", "small", "--json"])
+    assert result.exit_code == code
+    document = json.loads(result.stdout)
+    assert document["rows"] == [
+        {
+            "trial": "t",
+            "metric": "held",
+            "paper": 0.9,
+            "ours": ours,
+            "better": "higher",
+            "goal": None,
+            "holds": code == 0,
+        }
+    ]
+
+
+def test_the_table_names_what_was_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, found(0.85))
+    result = CliRunner().invoke(app, ["reproduce", "small"])
+    assert "missed: t, held: 0.85, asked 0.9" in result.stdout
+
+
+def test_a_file_is_no_folder_for_plots(tmp_path: Path) -> None:
+    taken = tmp_path / "file"
+    taken.write_text("")
+    with pytest.raises(Exception, match="is a file, not a folder"):
+        reproduce_paper("nephele", taken, as_json=True)

@@ -1,0 +1,172 @@
+"""Keyed programs and the messages between hosts, without Spark."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from penstock.spark.query.function_shipping import Shipment
+from penstock.spark.query.keyed_runner import KeyedProgram, StateError
+from penstock.spark.query.shuffle_messages import (
+    MESSAGES,
+    Port,
+    bucket_count,
+    bucket_labels,
+    spark_hash,
+    unpack,
+)
+from penstock.spark.query.user_functions import ResultError
+from tests.spark_offline.batches import SCHEMA, START_US, a_batch
+
+SUMS = pa.schema(
+    [("name", pa.string()), ("total", pa.int64()), ("source_time", pa.timestamp("us", tz="UTC"))]
+)
+
+
+def sums_of_records(key, rows, state):
+    total = sum(r["n"] for r in rows) + (state[0] if state else 0)
+    return [{"name": key[0], "total": total}], (total,)
+
+
+def sums_of_frames(key, rows, state):
+    total = int(rows["n"].sum()) + (state[0] if state else 0)
+    return pd.DataFrame({"name": [key[0]], "total": [total]}), (np.int64(total),)
+
+
+def sums_of_batches(key, rows, state):
+    total = pc.sum(rows.column("n")).as_py() + (state[0] if state else 0)
+    return pa.RecordBatch.from_pydict({"name": [key[0]], "total": [total]}), (total,)
+
+
+def a_keyed_program(function, takes, **changes):
+    given = {
+        "name": "sums",
+        "operator": "sums",
+        "takes": takes,
+        "key": ("name",),
+        "alternates": ("default",),
+        "default": 0,
+        "arriving": SCHEMA,
+        "schema": SUMS,
+        "state": "total long",
+        "state_width": 1,
+        "buckets": 24,
+        "arrives_at": 0,
+        "leaves_by": 1,
+        "shipment": Shipment.of([function]),
+    }
+    return KeyedProgram(**given | changes)
+
+
+def fold(program, batches, stored=None):
+    messages = [batch.serialize().to_pybytes() for batch in batches]
+    out, state = program.fold(messages, stored, None)
+    rows = [] if out is None else pa.ipc.read_record_batch(pa.py_buffer(out), program.schema).to_pylist()
+    return sorted(rows, key=str), state
+
+
+class TestKeyed:
+    @pytest.mark.parametrize(
+        ("function", "takes"),
+        [(sums_of_records, "record"), (sums_of_frames, "pandas"), (sums_of_batches, "arrow")],
+    )
+    def test_state_goes_from_batch_to_batch(self, function, takes):
+        program = a_keyed_program(function, takes)
+        first, state = fold(program, [a_batch(3), a_batch(3, 3)])
+        assert [(r["name"], r["total"]) for r in first] == [("x0", 3), ("x1", 5), ("x2", 7)]
+        assert [int(r["source_time"].timestamp() * 1e6) for r in first] == [
+            START_US + 1000 * n for n in (3, 4, 5)
+        ]
+        second, state = fold(program, [a_batch(1, 6)], state)
+        assert [(r["name"], r["total"]) for r in second] == [("x0", 9)]
+        assert pickle.loads(state) == (24, "total long", {("x0",): (9,), ("x1",): (5,), ("x2",): (7,)})
+        assert all(type(s[0]) is int for s in pickle.loads(state)[2].values())
+
+    def test_rows_of_a_key_come_in_order_of_their_source_time(self):
+        def look(key, rows, state):
+            return None, ([r["n"] for r in rows],)
+
+        batch = a_batch(9).take(pa.array([8, 3, 1, 0, 7, 6, 2, 5, 4]))
+        rows, state = fold(a_keyed_program(look, "record"), [batch])
+        assert rows == []
+        assert pickle.loads(state)[2] == {("x0",): ([0, 3, 6],), ("x1",): ([1, 4, 7],), ("x2",): ([2, 5, 8],)}
+
+    def test_none_forgets_the_key(self):
+        _, state = fold(a_keyed_program(sums_of_records, "record"), [a_batch()])
+        forget = a_keyed_program(lambda key, rows, state: (None, None), "record")
+        assert fold(forget, [a_batch(1)], state)[1] is not None
+        assert fold(forget, [a_batch()], state)[1] is None
+
+    def test_keys_of_several_columns_with_nulls(self):
+        schema = pa.schema([("a", pa.int64()), ("b", pa.string()), SCHEMA.field("source_time")])
+        rows = [{"a": a, "b": b} for a in (1, None) for b in ("x", None) for _ in range(3)]
+        program = a_keyed_program(
+            lambda key, rows, state: (None, (len(rows),)), "record", key=("a", "b"), arriving=schema
+        )
+        _, state = fold(program, [pa.RecordBatch.from_pylist(rows, schema=schema)])
+        assert pickle.loads(state)[2] == {
+            (1, "x"): (3,),
+            (1, None): (3,),
+            (None, "x"): (3,),
+            (None, None): (3,),
+        }
+
+    def test_own_source_times_are_kept(self):
+        def oldest(key, rows, state):
+            return [{"name": key[0], "total": 0, "source_time": rows[0]["source_time"]}], (0,)
+
+        rows, _ = fold(a_keyed_program(oldest, "record"), [a_batch(6)])
+        assert [int(r["source_time"].timestamp() * 1e6) for r in rows] == [
+            START_US + 1000 * n for n in range(3)
+        ]
+
+    def test_a_changed_state_is_refused(self):
+        _, state = fold(a_keyed_program(sums_of_records, "record"), [a_batch()])
+        with pytest.raises(StateError, match=r"'total long' in 24 buckets.*'total double'"):
+            fold(a_keyed_program(sums_of_records, "record", state="total double"), [a_batch()], state)
+
+    @pytest.mark.parametrize("state", [(1, 2), [1], 1])
+    def test_a_wrong_state_is_told(self, state):
+        with pytest.raises(ResultError, match="tuple of 1 values"):
+            fold(a_keyed_program(lambda k, r, s: (None, state), "record"), [a_batch()])
+
+
+class TestMessages:
+    def test_packing_by_key_loses_nothing_and_keeps_keys_together(self):
+        port = Port(number=3, schema=SCHEMA, buckets=24, key=("name",))
+        names = [f"k{i % 97}" for i in range(1000)]
+        batch = a_batch(1000).set_column(1, "name", pa.array(names))
+        out = port.pack(batch, 0)
+        assert out.schema == MESSAGES
+        assert set(out.column("port").to_pylist()) == {3}
+        assert sorted(unpack(out.column("payload"), SCHEMA).column("n").to_pylist()) == list(range(1000))
+        buckets: dict[str, set[int]] = {}
+        for label, _, message in zip(*out.columns, strict=True):
+            for name in unpack([message], SCHEMA).column("name").to_pylist():
+                buckets.setdefault(name, set()).add(label.as_py())
+        assert all(len(found) == 1 for found in buckets.values())
+        assert len({next(iter(found)) for found in buckets.values()}) > 15
+
+    def test_spreading_deals_out_evenly_and_goes_round(self):
+        port = Port(number=0, schema=SCHEMA, buckets=24, parts=4)
+        out = port.pack(a_batch(1001), 22)
+        sizes = [unpack([message], SCHEMA).num_rows for message in out.column("payload")]
+        assert sorted(sizes) == [250, 250, 250, 251]
+        labels = bucket_labels(24)
+        assert out.column("label").to_pylist() == [labels[i] for i in (22, 23, 0, 1)]
+        assert port.pack(a_batch(2), 0).num_rows == 2
+
+    @pytest.mark.parametrize("partitions", [1, 2, 3, 4, 6, 8, 12, 24])
+    def test_buckets_are_even_over_partitions(self, partitions):
+        places = spark_hash(bucket_labels(24)) % partitions
+        assert len(set(np.bincount(places, minlength=partitions))) == 1
+
+    def test_labels_are_distinct(self):
+        assert len(set(bucket_labels(840).tolist())) == 840
+
+    @pytest.mark.parametrize(("partitions", "size", "count"), [(1, 0, 24), (16, 0, 48), (2, 1e9, 840)])
+    def test_bucket_counts(self, partitions, size, count):
+        assert bucket_count(partitions, size) == count
