@@ -38,22 +38,34 @@ def reproduce_paper(paper: str, plot: Path | None, *, as_json: bool) -> int:
 
 def _print(found: Any) -> None:
     print_table(
-        f"{found.paper}: the paper's figures and ours",
-        ["trial", "metric", "paper", "ours", "better", "asked", "holds"],
+        f"{found.paper}: ours against what is asked",
+        ["trial", "metric", "paper", "rival", "", "ours", "better", "difference", "worst", "seeds", "asked", "holds"],
         [
-            [r.trial, r.metric, r.paper, r.ours, r.better, r.paper if r.goal is None else r.goal, r.holds]
+            [r.trial, r.metric, r.paper, r.rival, r.rival_name, r.ours, r.better, _range(r.interval), r.worst,
+             len(r.seeds) or None, r.asked, r.holds]
             for r in found.rows
         ],
-    )
+    )  # fmt: skip
     if found.references:
         print_table(
             "\nIn the same simulator, for comparison",
             ["trial", "metric", "paper", "simulated", ""],
             [[r.trial, r.metric, r.paper, r.simulated, r.note] for r in found.references],
         )
+    if found.inputs:
+        print_table(
+            "\nPut in", ["input", "value", "from"], [[i.name, i.value, i.source] for i in found.inputs]
+        )
     for path in found.plots:
         results.print(f"[dim]{path}[/]")
-    missed = [r for r in found.rows if not r.holds]
-    for row in missed:
-        asked = row.paper if row.goal is None else row.goal
-        results.print(f"[red]missed:[/] {row.trial}, {row.metric}: {shown(row.ours)}, asked {shown(asked)}")
+    for each in found.not_shown:
+        results.print(f"not shown: {each.what}: {each.why}", highlight=False)
+    for row in (r for r in found.rows if not r.holds):
+        why = f" ({row.note})" if row.note else ""
+        results.print(
+            f"[red]missed:[/] {row.trial}, {row.metric}: {shown(row.ours)}, asked {shown(row.asked)}{why}"
+        )
+
+
+def _range(interval: tuple[float, float] | None) -> str | None:
+    return None if interval is None else f"{shown(interval[0])} … {shown(interval[1])}"

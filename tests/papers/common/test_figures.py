@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from penstock import extensions
 from penstock.cli.app import app
 from penstock.cli.reproduce import reproduce_paper
-from penstock_papers.common.figures import Reference, Reproduce, Reproduction, Row, Tell
+from penstock_papers.common.figures import NotShown, Reference, Reproduce, Reproduction, Row, Tell, compared
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,33 @@ def test_a_row_holds_when_ours_is_as_good_as_asked(
     assert row.holds == holds
 
 
+def against(ours: list[float], rival: list[float], better: str, **more: float) -> Row:
+    seeds = range(len(ours))
+    return compared(
+        trial="t", metric="m", ours=ours, rival=rival, rival_name="r", better=better, seeds=seeds, **more
+    )  # type: ignore[arg-type]
+
+
+def test_a_rival_is_beaten_only_if_the_whole_interval_says_so() -> None:
+    # Ahead on average, but one seed in four is far behind: that may be chance.
+    doubtful = against([12, 12, 12, 6], [10, 10, 10, 10], "higher")
+    assert doubtful.ours > doubtful.rival
+    assert doubtful.interval[0] < 0 < doubtful.interval[1]
+    assert (doubtful.worst, doubtful.holds) == (-4.0, False)
+    assert against([12, 12.5, 12, 12], [10, 10, 10, 10], "higher").holds
+    assert not against([12, 12.5, 12, 12], [10, 10, 10, 10], "lower").holds
+
+
+def test_an_equal_figure_is_no_defeat_and_the_paper_is_not_asked_where_there_is_a_rival() -> None:
+    row = against([0.1 + 0.2, 5.0], [0.3, 5.0], "lower", paper=1.0)
+    assert (row.interval, row.worst, row.asked, row.holds) == ((0.0, 0.0), 0.0, row.rival, True)
+
+
+def test_runs_are_paired() -> None:
+    with pytest.raises(ValueError, match="one entry per run"):
+        compared(trial="t", metric="m", ours=[1], rival=[1, 2], rival_name="r", better="lower", seeds=[0])
+
+
 def found(ours: float) -> Reproduce:
     def reproduce(*, plot: Path | None, tell: Tell) -> Reproduction:
         tell("working")
@@ -39,6 +66,7 @@ def found(ours: float) -> Reproduce:
             paper="small",
             rows=(Row(trial="t", metric="held", paper=0.9, ours=ours, better="higher"),),
             references=(Reference(trial="t", metric="theirs", paper=0.9, simulated=0.88),),
+            not_shown=(NotShown(what="figure 3", why="no cluster"),),
         )
 
     return reproduce
@@ -58,23 +86,17 @@ def test_the_command_prints_one_document_and_exits_by_it(
     result = CliRunner().invoke(app, ["reproduce", "small", "--json"])
     assert result.exit_code == code
     document = json.loads(result.stdout)
-    assert document["rows"] == [
-        {
-            "trial": "t",
-            "metric": "held",
-            "paper": 0.9,
-            "ours": ours,
-            "better": "higher",
-            "goal": None,
-            "holds": code == 0,
-        }
-    ]
+    (row,) = document["rows"]
+    assert (row["trial"], row["metric"], row["ours"], row["better"]) == ("t", "held", ours, "higher")
+    assert (row["paper"], row["rival"], row["asked"], row["holds"]) == (0.9, None, 0.9, code == 0)
+    assert document["not_shown"] == [{"what": "figure 3", "why": "no cluster"}]
 
 
 def test_the_table_names_what_was_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch, found(0.85))
     result = CliRunner().invoke(app, ["reproduce", "small"])
     assert "missed: t, held: 0.85, asked 0.9" in result.stdout
+    assert "not shown: figure 3: no cluster" in result.stdout
 
 
 def test_a_file_is_no_folder_for_plots(tmp_path: Path) -> None:
