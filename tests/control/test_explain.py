@@ -230,7 +230,7 @@ def test_tuning_of_batches_alone_is_quiet() -> None:
         ("bound_ms", 1500.0, "1.5 s"),
         ("rate_rps", 12345.6, "12,300/s"),
         ("state_bytes", 1.5e9, "1.5 GB"),
-        ("net_bps", 2e6, "2 MB/s"),
+        ("net_bytes_per_s", 2e6, "2 MB/s"),
         ("backlog_records", 1200, "1,200 records"),
         ("cost_per_hour", 0.48, "0.48 an hour"),
         ("utilisation", 0.931, "93.1 %"),

@@ -18,7 +18,7 @@ WORK, COUNT, SOURCE = OperatorId("work"), OperatorId("count"), OperatorId("sourc
 def runtime(request: pytest.FixtureRequest) -> SimulatedRuntime:
     cluster = Cluster(
         classes=(
-            MachineClass(name="node", cores=2, startup_s=3.0, price_per_hour=1.0, bandwidth_bps=1e6),
+            MachineClass(name="node", cores=2, startup_s=3.0, price_per_hour=1.0, bandwidth_bytes_per_s=1e6),
             MachineClass(name="big", cores=8, price_per_hour=4.0, available=1),
         ),
         nodes={"node-0": "node", "node-1": "node"},

@@ -137,12 +137,12 @@ class TestStreams:
         builder = flow("link")
         builder.source("source", replay(load=constant(1000.0))).sink("out", discard())
         dataflow = builder.build()
-        where = cluster(2, bandwidth_bps=1e6, link=Link(latency_s=0.002))
+        where = cluster(2, bandwidth_bytes_per_s=1e6, link=Link(latency_s=0.002))
         snapshot = observed(dataflow, where, 5.0, options=EVEN)
         assert snapshot.streams.latency_s.mean[0] == pytest.approx(0.0021)
         assert snapshot.streams.remote_bytes[0] == snapshot.streams.bytes[0] == pytest.approx(5e5, rel=0.01)
-        assert snapshot.nodes.net_out_bps.tolist() == pytest.approx([1e5, 0.0], rel=0.01)
-        assert snapshot.nodes.net_in_bps.tolist() == pytest.approx([0.0, 1e5], rel=0.01)
+        assert snapshot.nodes.net_out_bytes_per_s.tolist() == pytest.approx([1e5, 0.0], rel=0.01)
+        assert snapshot.nodes.net_in_bytes_per_s.tolist() == pytest.approx([0.0, 1e5], rel=0.01)
         together = {"source[0]": "node-0", "out[0]": "node-0"}
         snapshot = observed(dataflow, where, 5.0, options=EVEN, placement=together)
         assert snapshot.streams.latency_s.mean[0] == 0.0
@@ -152,7 +152,7 @@ class TestStreams:
     def test_a_link_carries_no_more_than_its_bandwidth(self, fidelity: str) -> None:
         builder = flow("link")
         builder.source("source", replay(load=constant(1000.0))).sink("out", discard())
-        where = cluster(2, bandwidth_bps=5e4)
+        where = cluster(2, bandwidth_bytes_per_s=5e4)
         options = SimulationOptions(queue_records=50, step_s=0.1)
         snapshot = observed(builder.build(), where, 20.0, fidelity=fidelity, options=options)
         assert snapshot.sinks.records[0] / 20.0 == pytest.approx(500.0, rel=0.01)

@@ -108,7 +108,7 @@ plans = st.lists(st.tuples(st.floats(0.02, 1.0), st.lists(actions, max_size=4)),
 )
 def test_nothing_is_lost_or_doubled(fidelity, plans, seed, queue, deadline, startup, spread) -> None:
     cluster = Cluster(
-        classes=(MachineClass(name="node", cores=2, startup_s=0.2, bandwidth_bps=1e6),),
+        classes=(MachineClass(name="node", cores=2, startup_s=0.2, bandwidth_bytes_per_s=1e6),),
         nodes={"node-0": "node", "node-1": "node"},
         link=Link(latency_s=0.002),
         max_nodes=5,

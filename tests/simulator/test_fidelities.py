@@ -26,7 +26,7 @@ def diamond(rate_rps: float) -> Dataflow:
 
 def steady(rate_rps: float, fidelity: str, *, disturbed: bool = False, keep: float = 1.0) -> Snapshot:
     """What is seen from 20 s to 80 s."""
-    machine = MachineClass(name="node", cores=2, bandwidth_bps=2e6)
+    machine = MachineClass(name="node", cores=2, bandwidth_bytes_per_s=2e6)
     disturbances = {"node-1": Disturbance(foreign=constant(0.8), speed=constant(0.7))} if disturbed else {}
     cluster = Cluster(
         classes=(machine,),

@@ -120,7 +120,7 @@ BAD_CLUSTERS = {
     "too many nodes": {"nodes": {"a": "node", "b": "node"}, "max_nodes": 1},
     "no cores": {"classes": (machine(cores=0),)},
     "no speed": {"classes": (machine(speed=0.0),)},
-    "no bandwidth": {"classes": (machine(bandwidth_bps=0.0),)},
+    "no bandwidth": {"classes": (machine(bandwidth_bytes_per_s=0.0),)},
 }
 
 

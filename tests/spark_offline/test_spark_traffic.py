@@ -42,7 +42,7 @@ def named(traffic, tasks):
     names = [f"{a_flow().operators[op].id}[{i}]" for op, i in zip(tasks.operator, tasks.index, strict=True)]
     return {
         (names[a], names[b]): bps
-        for a, b, bps in zip(traffic.from_task, traffic.to_task, traffic.bytes_bps, strict=True)
+        for a, b, bps in zip(traffic.from_task, traffic.to_task, traffic.bytes_per_s, strict=True)
     }
 
 

@@ -18,7 +18,7 @@ def seen(flow: Dataflow, *, seed: int) -> Snapshot:
         snapshot,
         tasks=tasks.with_columns(cpu=chance.random(len(tasks)), arrived=chance.random(len(tasks))),
         streams=streams.with_columns(records=chance.random(len(streams))),
-        traffic=Traffic.blank(1, from_task=[0], to_task=[len(tasks) - 1], bytes_bps=[float(seed)]),
+        traffic=Traffic.blank(1, from_task=[0], to_task=[len(tasks) - 1], bytes_per_s=[float(seed)]),
     )
 
 
@@ -46,8 +46,8 @@ def test_every_row_says_the_same_as_before_under_the_same_name():
             assert both.sources.produced_rps[at] == part.sources.produced_rps[i]
     assert [whole.operators[o].id for o in both.sinks.operator] == [o.id for o in whole.sinks]
     assert both.sinks.sketch == parts[0].sinks.sketch + parts[1].sinks.sketch
-    traffic = zip(both.traffic.from_task, both.traffic.to_task, both.traffic.bytes_bps, strict=True)
+    traffic = zip(both.traffic.from_task, both.traffic.to_task, both.traffic.bytes_per_s, strict=True)
     assert [(both.task_id(a), both.task_id(b), size) for a, b, size in traffic] == [
-        (p.task_id(0), p.task_id(len(p.tasks) - 1), p.traffic.bytes_bps[0]) for p in parts
+        (p.task_id(0), p.task_id(len(p.tasks) - 1), p.traffic.bytes_per_s[0]) for p in parts
     ]
     assert np.isclose(both.node_cpu.sum(), sum(p.tasks.cpu.sum() for p in parts))

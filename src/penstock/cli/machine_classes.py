@@ -59,7 +59,7 @@ class ClassPart(_Part):
             cores=self.cores,
             speed=self.speed,
             memory_bytes=self.memory_gb * 1e9,
-            bandwidth_bps=self.bandwidth_mbps * 1e6 / 8,
+            bandwidth_bytes_per_s=self.bandwidth_mbps * 1e6 / 8,
             price_per_hour=self.price_per_hour,
             billing_s=BILLING_S[self.billing],
             minimum_s=self.minimum_s,

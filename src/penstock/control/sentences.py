@@ -87,8 +87,8 @@ def quantity(name: str, value: Fact) -> str:
         return duration(value / 1e3)
     if name.endswith("_rps"):
         return f"{number(value)}/s"
-    if name.endswith(("_bytes", "_bps")):
-        return size(value) + ("/s" if name.endswith("_bps") else "")
+    if name.endswith(("_bytes", "_bytes_per_s")):
+        return size(value) + ("/s" if name.endswith("_bytes_per_s") else "")
     if name.endswith("_s"):
         return duration(value)
     if name.endswith("_records"):
@@ -198,7 +198,7 @@ def verdict(effect: Effect) -> str:
 
 def _plain(name: str) -> str:
     """A fact's name without its unit."""
-    for unit in ("_ms", "_s", "_rps", "_bytes", "_bps", "_records", "_per_hour"):
+    for unit in ("_bytes_per_s", "_ms", "_s", "_rps", "_bytes", "_records", "_per_hour"):
         if name.endswith(unit):
             name = name.removesuffix(unit)
             break

@@ -15,14 +15,14 @@ class Link:
     """What lies between two nodes, one way. Tasks on one node hand records over in memory."""
 
     latency_s: float = 0.0
-    bandwidth_bps: float = math.inf
+    bandwidth_bytes_per_s: float = math.inf
     """Bytes per second; the nodes' own bandwidth bounds it too."""
 
     def __post_init__(self) -> None:
-        if not (0 <= self.latency_s < math.inf and self.bandwidth_bps > 0):
+        if not (0 <= self.latency_s < math.inf and self.bandwidth_bytes_per_s > 0):
             raise ValueError(
                 f"a link needs a latency of 0 s or more and a positive bandwidth, not {self.latency_s:g} s "
-                f"and {self.bandwidth_bps:g} bytes/s"
+                f"and {self.bandwidth_bytes_per_s:g} bytes/s"
             )
 
 
@@ -70,7 +70,9 @@ class Cluster:
             if machine not in known:
                 raise ValueError(f"node '{node}' is of the unknown machine class '{machine}'")
         for c in self.classes:
-            if not (c.cores > 0 and 0 < c.speed < math.inf and c.bandwidth_bps > 0 and c.billing_s > 0):
+            if not (
+                c.cores > 0 and 0 < c.speed < math.inf and c.bandwidth_bytes_per_s > 0 and c.billing_s > 0
+            ):
                 raise ValueError(
                     f"cores, speed, bandwidth and billing unit of class '{c.name}' must be positive"
                 )

@@ -77,7 +77,9 @@ class DiscreteEngine:
             if code != TRACED:
                 return None
 
-    def add_node(self, node: int, machine: MachineClass, latency_s: Floats, bandwidth_bps: Floats) -> None:
+    def add_node(
+        self, node: int, machine: MachineClass, latency_s: Floats, bandwidth_bytes_per_s: Floats
+    ) -> None:
         """Put a machine at a node row; the two matrices (from, to) cover all rows up to it."""
         t, count = self._t, len(latency_s)
         if count > len(t["nodes"]):
@@ -87,20 +89,26 @@ class DiscreteEngine:
                 until[:before, :before] = t["link_until"]
             t["nodes"], t["serving"] = enlarged(t["nodes"], count), enlarged(t["serving"], count)
             t["link_until"], t.w["node_rows"], t.w["places"] = until, count, t["serving"].shape[1]
-        t["link_latency"], t["link_bandwidth"] = latency_s, bandwidth_bps
+        t["link_latency"], t["link_bandwidth"] = latency_s, bandwidth_bytes_per_s
         row = t["nodes"][node]
         if not row["live"]:
             self._make_room(1)
             row["event"] = new_event(t.w, FINISH, node)
         row["live"], row["cores"], row["touched"] = 1, machine.cores, self.now_s
-        self.disturb(node, foreign=0.0, speed=machine.speed, bandwidth_bps=machine.bandwidth_bps, latency=1.0)
+        self.disturb(
+            node,
+            foreign=0.0,
+            speed=machine.speed,
+            bandwidth_bytes_per_s=machine.bandwidth_bytes_per_s,
+            latency=1.0,
+        )
 
     def disturb(
-        self, node: int, *, foreign: float, speed: float, bandwidth_bps: float, latency: float
+        self, node: int, *, foreign: float, speed: float, bandwidth_bytes_per_s: float, latency: float
     ) -> None:
         """Change what a node has to give."""
         row = self._t["nodes"][node]
-        row["bandwidth"], row["latency"] = bandwidth_bps, latency
+        row["bandwidth"], row["latency"] = bandwidth_bytes_per_s, latency
         disturb(self._t.w, node, foreign, speed)
 
     def place(self, slot: int, node: int) -> None:

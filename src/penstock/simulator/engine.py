@@ -99,12 +99,14 @@ class Engine(Protocol):
         """Go on until `until_s`, or until a watched task has come to rest: then its slot."""
         ...
 
-    def add_node(self, node: int, machine: MachineClass, latency_s: Floats, bandwidth_bps: Floats) -> None:
+    def add_node(
+        self, node: int, machine: MachineClass, latency_s: Floats, bandwidth_bytes_per_s: Floats
+    ) -> None:
         """Put a machine at a node row; the two matrices (from, to) cover all rows up to it."""
         ...
 
     def disturb(
-        self, node: int, *, foreign: float, speed: float, bandwidth_bps: float, latency: float
+        self, node: int, *, foreign: float, speed: float, bandwidth_bytes_per_s: float, latency: float
     ) -> None:
         """Change what a node has to give."""
         ...

@@ -74,7 +74,9 @@ class FluidEngine:
         self._now_s = max(self._now_s, until_s)
         return None
 
-    def add_node(self, node: int, machine: MachineClass, latency_s: Floats, bandwidth_bps: Floats) -> None:
+    def add_node(
+        self, node: int, machine: MachineClass, latency_s: Floats, bandwidth_bytes_per_s: Floats
+    ) -> None:
         """Put a machine at a node row; bandwidth between pairs of nodes is not modelled here, that of nodes is."""
         t, count = self._t, len(latency_s)
         if count > len(t["nodes"]):
@@ -85,16 +87,25 @@ class FluidEngine:
             t["leaving"], t["coming"] = np.zeros((2, count, len(self._streams)))
         t["nodes"]["cores"][node] = machine.cores
         self._latency = latency_s
-        self.disturb(node, foreign=0.0, speed=machine.speed, bandwidth_bps=machine.bandwidth_bps, latency=1.0)
+        self.disturb(
+            node,
+            foreign=0.0,
+            speed=machine.speed,
+            bandwidth_bytes_per_s=machine.bandwidth_bytes_per_s,
+            latency=1.0,
+        )
         self._moved = True
 
     def disturb(
-        self, node: int, *, foreign: float, speed: float, bandwidth_bps: float, latency: float
+        self, node: int, *, foreign: float, speed: float, bandwidth_bytes_per_s: float, latency: float
     ) -> None:
         """Change what a node has to give."""
         self._moved |= bool(self._t["nodes"]["latency"][node] != latency)
         self._t["nodes"]["foreign"][node], self._t["nodes"]["speed"][node] = foreign, speed
-        self._t["nodes"]["bandwidth"][node], self._t["nodes"]["latency"][node] = bandwidth_bps, latency
+        self._t["nodes"]["bandwidth"][node], self._t["nodes"]["latency"][node] = (
+            bandwidth_bytes_per_s,
+            latency,
+        )
 
     def place(self, slot: int, node: int) -> None:
         """Put a task that is at rest on a node, or (-1) nowhere."""

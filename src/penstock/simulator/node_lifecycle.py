@@ -25,7 +25,7 @@ class Member:
     draining: bool = False
     foreign: float = 0.0
     speed: float = 1.0
-    bandwidth_bps: float = 0.0
+    bandwidth_bytes_per_s: float = 0.0
 
     def paid_until_s(self, now_s: float) -> float:
         """The end of the billing unit that is running."""
@@ -124,13 +124,13 @@ class Fleet:
 
     def _connect(self, row: int, id_: str) -> None:
         self._latency[row, :] = self._latency[:, row] = self._cluster.link.latency_s
-        self._bandwidth[row, :] = self._bandwidth[:, row] = self._cluster.link.bandwidth_bps
+        self._bandwidth[row, :] = self._bandwidth[:, row] = self._cluster.link.bandwidth_bytes_per_s
         for (source, target), link in self._cluster.links.items():
             if id_ in (source, target):
                 a = row if source == id_ else self.row_of(source)
                 b = row if target == id_ else self.row_of(target)
                 if a is not None and b is not None:
-                    self._latency[a, b], self._bandwidth[a, b] = link.latency_s, link.bandwidth_bps
+                    self._latency[a, b], self._bandwidth[a, b] = link.latency_s, link.bandwidth_bytes_per_s
 
     def _disturb(self, row: int, member: Member) -> None:
         if self.rows[row] is not member:
@@ -140,12 +140,14 @@ class Fleet:
         now = self._engine.now_s
         member.foreign = value_at(what.foreign, now, 0.0)
         member.speed = member.machine.speed * max(value_at(what.speed, now, 1.0), 1e-6)
-        member.bandwidth_bps = member.machine.bandwidth_bps * max(value_at(what.bandwidth, now, 1.0), 1e-6)
+        member.bandwidth_bytes_per_s = member.machine.bandwidth_bytes_per_s * max(
+            value_at(what.bandwidth, now, 1.0), 1e-6
+        )
         self._engine.disturb(
             row,
             foreign=member.foreign,
             speed=member.speed,
-            bandwidth_bps=member.bandwidth_bps,
+            bandwidth_bytes_per_s=member.bandwidth_bytes_per_s,
             latency=value_at(what.latency, now, 1.0),
         )
         profiles = (what.foreign, what.speed, what.bandwidth, what.latency)

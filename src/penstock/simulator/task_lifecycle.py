@@ -218,7 +218,7 @@ class Crew:
         size = self.state_bytes(operator)
         rows = {self.row(s) for s in self._slots(operator)}
         members = [self._fleet.rows[r] for r in rows]
-        slowest = min((m.bandwidth_bps for m in members if m is not None), default=math.inf)
+        slowest = min((m.bandwidth_bytes_per_s for m in members if m is not None), default=math.inf)
         return self._options.move_s + size / slowest
 
     def _rescaled(self, operator: int) -> None:

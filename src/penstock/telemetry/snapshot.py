@@ -87,10 +87,10 @@ class Nodes(Table):
     load_average: Floats
     memory_bytes: Floats
     memory_used_bytes: Floats
-    bandwidth_bps: Floats
+    bandwidth_bytes_per_s: Floats
     """Bytes per second the node's network can carry; 0: unknown."""
-    net_in_bps: Floats
-    net_out_bps: Floats
+    net_in_bytes_per_s: Floats
+    net_out_bytes_per_s: Floats
     price_per_hour: Floats
     started_s: Floats
     paid_until_s: Floats
@@ -199,7 +199,7 @@ class Traffic(Table):
     from_task: Ints
     to_task: Ints
     records_rps: Floats
-    bytes_bps: Floats
+    bytes_per_s: Floats
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -262,7 +262,7 @@ class MachineClass:
     speed: float = 1.0
     """Speed of a core relative to the reference core."""
     memory_bytes: float = 4e9
-    bandwidth_bps: float = 125e6
+    bandwidth_bytes_per_s: float = 125e6
     price_per_hour: float = 0.0
     billing_s: float = 3600.0
     """Billed by started units of this length."""

@@ -133,7 +133,7 @@ def play(
         incoming = demand.input_rps * relative
         cost_s, selectivity = graph.of(active)
         deployment = Deployment(alternates=active, machines=rows, cores=table)
-        bandwidth = np.array([c.bandwidth_bps for c in demand.classes])[rows]
+        bandwidth = np.array([c.bandwidth_bytes_per_s for c in demand.classes])[rows]
         carried = carried_rps(graph, deployment, bandwidth)
         processed, queued = advance(
             graph.order,

@@ -130,8 +130,8 @@ def normalisation(now: Situation, options: NeptuneOptions) -> Floats:
     """
     nodes = now.snapshot.nodes
     cores = np.where(nodes.cores > 0, nodes.cores, 1.0)
-    bandwidth = np.where(nodes.bandwidth_bps > 0, nodes.bandwidth_bps, np.inf)
-    used = np.maximum(nodes.net_in_bps, nodes.net_out_bps) / bandwidth
+    bandwidth = np.where(nodes.bandwidth_bytes_per_s > 0, nodes.bandwidth_bytes_per_s, np.inf)
+    used = np.maximum(nodes.net_in_bytes_per_s, nodes.net_out_bytes_per_s) / bandwidth
     excess = 1.0 + np.clip(used - options.network_share, 0.0, None)
     outside = (1.0 + now.capacity.foreign_cpu) * (1.0 + now.capacity.foreign_network)
     factor = np.nan_to_num(nodes.load_average / cores) * np.nan_to_num(excess, nan=1.0) * outside

@@ -247,7 +247,7 @@ class _Notes:
                 "latency_sd_s": np.sqrt(latency.variance[0]),
                 "p99_s": np.nan if p99 is None else p99,
                 "cpu": (nodes.own_cpu / nodes.cores)[workers],
-                "network": (nodes.net_in_bps / BANDWIDTH_BPS)[workers],
+                "network": (nodes.net_in_bytes_per_s / BANDWIDTH_BPS)[workers],
                 "moves": sum(p.action.kind == "move" for p in cycle.plan.actions),
             }
         )
@@ -291,9 +291,13 @@ def simulation(scene: Scene) -> SimulatedRuntime:
     """The runtime at time 0."""
     size = scene.size
     worker = MachineClass(
-        name="worker", cores=CORES, memory_bytes=16e9, bandwidth_bps=BANDWIDTH_BPS, available=size.nodes
+        name="worker",
+        cores=CORES,
+        memory_bytes=16e9,
+        bandwidth_bytes_per_s=BANDWIDTH_BPS,
+        available=size.nodes,
     )
-    ingest = MachineClass(name="ingest", cores=64, bandwidth_bps=1e12)
+    ingest = MachineClass(name="ingest", cores=64, bandwidth_bytes_per_s=1e12)
     names = {f"worker-{i}": "worker" for i in range(size.nodes)} | {"ingest-0": "ingest"}
     disturbances = {}
     if scene.foreign:

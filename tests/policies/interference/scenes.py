@@ -68,7 +68,7 @@ def a_crowd(
         "foreign_cpu": others,
         "load_average": own + others,
         "memory_bytes": 1e9,
-        "bandwidth_bps": 125e6,
+        "bandwidth_bytes_per_s": 125e6,
         "ready": True,
         "known": True,
     }

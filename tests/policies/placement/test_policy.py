@@ -45,7 +45,7 @@ def chain(partitions=6, nodes=3, *, seed=0, batches=ONE_BATCH, time_s=0.0):
         # From the source too, evenly: nobody can save that.
         from_task=[*range(partitions), *range(partitions, 2 * partitions), *range(partitions)],
         to_task=[*range(partitions, 2 * partitions), *(2 * partitions + partner), *range(partitions, 2 * partitions)],
-        bytes_bps=[50.0] * partitions + [1000.0] * partitions + [50.0] * partitions,
+        bytes_per_s=[50.0] * partitions + [1000.0] * partitions + [50.0] * partitions,
     )  # fmt: skip
     return replace(shown, traffic=traffic)
 
@@ -65,7 +65,7 @@ def between_stateful(snapshot):
     node, traffic = snapshot.tasks.node, snapshot.traffic
     stateful = snapshot.tasks.operator[traffic.from_task] == 1
     crosses = node[traffic.from_task] != node[traffic.to_task]
-    return float(traffic.bytes_bps[stateful & crosses].sum())
+    return float(traffic.bytes_per_s[stateful & crosses].sum())
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -151,14 +151,14 @@ def test_memory_survives_the_journal():
 
 def test_traffic_is_the_faded_mean_of_what_was_told():
     snapshot = chain(4)
-    twice = replace(snapshot, traffic=replace(snapshot.traffic, bytes_bps=2 * snapshot.traffic.bytes_bps))
+    twice = replace(snapshot, traffic=replace(snapshot.traffic, bytes_per_s=2 * snapshot.traffic.bytes_per_s))
     learnt = MeasuredTraffic().learn(snapshot, 5.0).learn(twice, 5.0)
     share = 1 - np.exp(-1.0)
     every = np.arange(len(snapshot.tasks))
     sources, targets, rates = learnt.between(snapshot, every)
     told = {}
     for a, b, r in zip(
-        *(getattr(snapshot.traffic, c) for c in ("from_task", "to_task", "bytes_bps")), strict=True
+        *(getattr(snapshot.traffic, c) for c in ("from_task", "to_task", "bytes_per_s")), strict=True
     ):
         told[int(a), int(b)] = told.get((int(a), int(b)), 0.0) + r
     assert {(int(a), int(b)) for a, b in zip(sources, targets, strict=True)} == set(told)

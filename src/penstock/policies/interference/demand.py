@@ -46,7 +46,7 @@ class Capacity:
     """What each node has for us, less what others on its host use."""
 
     cores: Floats
-    bandwidth_bps: Floats
+    bandwidth_bytes_per_s: Floats
     """Infinite where it is not known."""
     memory_bytes: Floats
     foreign_cpu: Floats
@@ -75,12 +75,12 @@ class Capacity:
         pace = node_slowness(snapshot)
         slowness = np.maximum(pace, 1.0 / share)
         left = np.clip(cores - foreign, max(fair_share, LEAST_SHARE) * cores, cores)
-        bandwidth = np.where(nodes.bandwidth_bps > 0, nodes.bandwidth_bps, np.inf)
+        bandwidth = np.where(nodes.bandwidth_bytes_per_s > 0, nodes.bandwidth_bytes_per_s, np.inf)
         others = np.where(nodes.known, _foreign_network(snapshot), 0.0)
         free = np.maximum(bandwidth - others, LEAST_SHARE * bandwidth)
         return cls(
             cores=np.minimum(left, cores / slowness),
-            bandwidth_bps=free,
+            bandwidth_bytes_per_s=free,
             memory_bytes=np.where(nodes.memory_bytes > 0, _clean(nodes.memory_bytes), np.inf),
             foreign_cpu=np.clip(foreign / cores, 0.0, 1.0),
             foreign_network=np.clip(others / bandwidth, 0.0, 1.0),
@@ -207,7 +207,10 @@ def _foreign_network(snapshot: Snapshot) -> Floats:
     placed = (tasks.node >= 0) & tasks.known
     at, interval_s = tasks.node[placed], max(snapshot.interval_s, 1e-9)
     seen = []
-    for host, own in ((nodes.net_in_bps, tasks.bytes_in), (nodes.net_out_bps, tasks.bytes_out)):
+    for host, own in (
+        (nodes.net_in_bytes_per_s, tasks.bytes_in),
+        (nodes.net_out_bytes_per_s, tasks.bytes_out),
+    ):
         ours = totals(at, _clean(own)[placed], len(nodes)) / interval_s
         seen.append(np.clip(_clean(host) - ours, 0.0, None))
     return np.maximum(seen[0], seen[1])

@@ -166,7 +166,7 @@ def soon_quiet(rates: Floats, inner: int, share: float) -> Bools:
 
 
 def _pause_s(now: Situation, options: InterferenceOptions) -> Floats:
-    bandwidth = now.capacity.bandwidth_bps[now.node]
+    bandwidth = now.capacity.bandwidth_bytes_per_s[now.node]
     return options.move_s + now.state_bytes / bandwidth
 
 

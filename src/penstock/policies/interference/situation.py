@@ -105,7 +105,7 @@ class Situation:
         return np.stack(
             [
                 1.0 / (shares[CPU] * capacity.cores),
-                1.0 / (shares[NETWORK] * capacity.bandwidth_bps),
+                1.0 / (shares[NETWORK] * capacity.bandwidth_bytes_per_s),
                 1.0 / (shares[MEMORY] * capacity.memory_bytes),
             ],
             axis=1,

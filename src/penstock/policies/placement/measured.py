@@ -36,7 +36,7 @@ class MeasuredTraffic:
             return self
         codes = _codes(snapshot)
         new = (codes[traffic.from_task] << 32) | codes[traffic.to_task]
-        rates = traffic.bytes_bps if np.any(traffic.bytes_bps > 0) else traffic.records_rps
+        rates = traffic.bytes_per_s if np.any(traffic.bytes_per_s > 0) else traffic.records_rps
         keep = float(np.exp(-snapshot.interval_s / memory_s)) if len(self.pairs) else 0.0
         pairs, where = np.unique(np.concatenate([self.pairs, new]), return_inverse=True)
         faded = np.bincount(where, np.concatenate([keep * self.rates, (1 - keep) * rates]), len(pairs))

@@ -36,7 +36,7 @@ def by_second(name: str, cores: int, speed: float, price: float, memory_gib: flo
         cores=cores,
         speed=speed,
         memory_bytes=memory_gib * GIB,
-        bandwidth_bps=1.25e9,
+        bandwidth_bytes_per_s=1.25e9,
         price_per_hour=price,
         billing_s=1.0,
         minimum_s=60.0,

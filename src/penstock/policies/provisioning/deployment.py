@@ -53,7 +53,7 @@ def assess(demand: Demand, deployment: Deployment) -> Assessment:
     graph = demand.graph
     power = deployment.power(demand.core_speed[deployment.machines])
     cost, selectivity = graph.of(deployment.alternates)
-    bandwidth = np.array([c.bandwidth_bps for c in demand.classes])[deployment.machines]
+    bandwidth = np.array([c.bandwidth_bytes_per_s for c in demand.classes])[deployment.machines]
     processed, _ = advance(
         graph.order,
         graph.feeds,
@@ -81,7 +81,7 @@ def assess(demand: Demand, deployment: Deployment) -> Assessment:
     )
 
 
-def carried_rps(graph: Graph, deployment: Deployment, bandwidth_bps: Floats) -> Floats:
+def carried_rps(graph: Graph, deployment: Deployment, bandwidth_bytes_per_s: Floats) -> Floats:
     """[operator, operator]: records per second that the network carries; infinite where no machine boundary is crossed.
 
     Instances are spread evenly: of the records from i to j the share Σ_m (n_im/n_i)·(n_jm/n_j) stays in memory, the
@@ -91,7 +91,7 @@ def carried_rps(graph: Graph, deployment: Deployment, bandwidth_bps: Floats) -> 
     totals = cores.sum(axis=0)
     shares = np.where(totals > 0, cores / np.where(totals > 0, totals, 1.0), 0.0)
     together = shares.T @ shares
-    reach = bandwidth_bps @ (cores > 0)
+    reach = bandwidth_bytes_per_s @ (cores > 0)
     between = np.minimum.outer(reach, reach) / np.maximum(graph.record_bytes, 1e-9)[:, None]
     apart = np.clip(1.0 - together, 0.0, 1.0)
     # Operators without cores ride along with their neighbours.

@@ -53,8 +53,8 @@ class HostLoad:
     foreign_cpu: float
     """Cores kept busy, on the CPUs the executor may use, by anything that is no executor of ours."""
     load_average: float
-    net_in_bps: float
-    net_out_bps: float
+    net_in_bytes_per_s: float
+    net_out_bytes_per_s: float
     memory_bytes: float
     memory_used_bytes: float
 
@@ -164,8 +164,8 @@ class HostLoads:
             own_cpu=rates[executor][0],
             foreign_cpu=max(0.0, rates[executor][1] - ours),
             load_average=new.load_average,
-            net_in_bps=max(0.0, new.net_in_bytes - old.net_in_bytes) / seconds,
-            net_out_bps=max(0.0, new.net_out_bytes - old.net_out_bytes) / seconds,
+            net_in_bytes_per_s=max(0.0, new.net_in_bytes - old.net_in_bytes) / seconds,
+            net_out_bytes_per_s=max(0.0, new.net_out_bytes - old.net_out_bytes) / seconds,
             memory_bytes=new.memory_bytes,
             memory_used_bytes=new.own_memory_bytes,
         )

@@ -180,9 +180,9 @@ class Observer:
                 s.memory_used_bytes if s else float(e.storage_memory_used_bytes)
                 for s, e in zip(seen, executors, strict=True)
             ],
-            bandwidth_bps=machine.bandwidth_bps,
-            net_in_bps=[s.net_in_bps if s else 0.0 for s in seen],
-            net_out_bps=[s.net_out_bps if s else 0.0 for s in seen],
+            bandwidth_bytes_per_s=machine.bandwidth_bytes_per_s,
+            net_in_bytes_per_s=[s.net_in_bytes_per_s if s else 0.0 for s in seen],
+            net_out_bytes_per_s=[s.net_out_bytes_per_s if s else 0.0 for s in seen],
             price_per_hour=machine.price_per_hour,
             started_s=[now_s - seconds for seconds in there_s],
             paid_until_s=[now_s - seconds + machine.billed_s(seconds) for seconds in there_s],

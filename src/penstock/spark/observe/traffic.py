@@ -31,7 +31,7 @@ def traffic_between(
     }
     sources: list[int] = []
     targets: list[int] = []
-    bytes_bps: list[float] = []
+    bytes_per_s: list[float] = []
     for matrix in matrices:
         operator = stateful.get(matrix.reader) if matrix.reader is not None else None
         if operator is None:
@@ -46,8 +46,8 @@ def traffic_between(
                 if source is not None and target is not None:
                     sources.append(source)
                     targets.append(target)
-                    bytes_bps.append(float(sizes[r]) / batch_s)
-    return Traffic.blank(len(sources), from_task=sources, to_task=targets, bytes_bps=bytes_bps)
+                    bytes_per_s.append(float(sizes[r]) / batch_s)
+    return Traffic.blank(len(sources), from_task=sources, to_task=targets, bytes_per_s=bytes_per_s)
 
 
 def _first(flow: Dataflow, operator: OperatorId) -> OperatorId | None:
