@@ -19,7 +19,7 @@ from penstock.spark.internals.executors import Executors
 from penstock.spark.internals.pacing import Pacing, stop_cleanly
 from penstock.spark.internals.repartition import repartition_state
 from penstock.spark.internals.task_controls import ControlDocument
-from penstock.spark.observe.machine_watch import HostWatch
+from penstock.spark.observe.machine_load import HostWatch
 from penstock.spark.observe.source_rates import KafkaSource, PlainSource, ReplaySource, SourceReader
 from penstock.spark.query.assembly import OutputMode
 from penstock.spark.query.audit import AUDIT

@@ -24,7 +24,7 @@ from penstock.spark.internals.pacing import Pacing
 from penstock.spark.internals.shuffles import Shuffles
 from penstock.spark.internals.state import StatePartitions
 from penstock.spark.internals.tasks import TaskMetrics
-from penstock.spark.observe.machine_watch import HostWatch
+from penstock.spark.observe.machine_load import HostWatch
 from penstock.spark.observe.observer import Gauges, Observer, place_of
 from penstock.spark.observe.source_rates import SourceReader
 from penstock.spark.observe.task_measures import Measures

@@ -23,7 +23,7 @@ from penstock.policies.actions import Action, Move, Pace, Scale, Shed, Switch
 from penstock.policies.reasons import Reason
 from penstock.spark.internals.capabilities import Capabilities
 from penstock.spark.launch import launch
-from penstock.spark.observe.machine_watch import HostWatch
+from penstock.spark.observe.machine_load import HostWatch
 from penstock.spark.runtime import DEFAULTS, RuntimeOptions, SparkRuntime, Usage
 from penstock.telemetry import Snapshot, joined
 

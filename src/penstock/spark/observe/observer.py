@@ -16,7 +16,7 @@ from penstock.spark.internals.executors import Executors
 from penstock.spark.internals.shuffles import Shuffles
 from penstock.spark.internals.tasks import TaskMetrics
 from penstock.spark.observe.latency_windows import Lateness, SinkWindow, estimated_lateness, statistic_s
-from penstock.spark.observe.machine_watch import HostWatch
+from penstock.spark.observe.machine_load import HostWatch
 from penstock.spark.observe.operator_totals import OperatorTotals
 from penstock.spark.observe.progress import BatchProgress, batches_since
 from penstock.spark.observe.source_rates import SourceReader
@@ -150,12 +150,12 @@ class Observer:
         records = (
             measures.take([b.batch_id for b in batches], run_id=self._run) if measures is not None else ()
         )
-        self._hosts.note(records)
+        self._hosts.note(records, now_s)
         return batches, records
 
     def _nodes(self, now_s: float, interval_s: float) -> Nodes:
         executors = self.gauges.executors.list()
-        loads, draining = self._hosts.loads(), self.gauges.steering.draining
+        loads, draining = self._hosts.loads(now_s), self.gauges.steering.draining
         for executor in executors:
             self._there_s[executor.id] = self._there_s.get(executor.id, 0.0) + interval_s
         count = len(executors)
@@ -180,7 +180,9 @@ class Observer:
                 s.memory_used_bytes if s else float(e.storage_memory_used_bytes)
                 for s, e in zip(seen, executors, strict=True)
             ],
-            bandwidth_bytes_per_s=machine.bandwidth_bytes_per_s,
+            bandwidth_bytes_per_s=[
+                s.nic_bytes_per_s if s and s.nic_bytes_per_s else machine.bandwidth_bytes_per_s for s in seen
+            ],
             net_in_bytes_per_s=[s.net_in_bytes_per_s if s else 0.0 for s in seen],
             net_out_bytes_per_s=[s.net_out_bytes_per_s if s else 0.0 for s in seen],
             price_per_hour=machine.price_per_hour,

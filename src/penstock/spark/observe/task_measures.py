@@ -22,8 +22,7 @@ from pyspark import SparkContext, TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from penstock.spark.internals.task_controls import BATCH_KEY
-from penstock.spark.observe.machine_load import HostSample
-from penstock.spark.observe.machine_sampler import SAMPLER, executor_id
+from penstock.spark.observe.machine_load import SAMPLER, HostSample, executor_id
 from penstock.telemetry.moments import Moments
 from penstock.telemetry.sketch import Sketch
 

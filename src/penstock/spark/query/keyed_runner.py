@@ -25,7 +25,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from penstock.dataflow.graph import Takes
 from penstock.spark.internals.task_controls import current_controls
-from penstock.spark.observe.stalled_time import stalled_s
+from penstock.spark.observe.machine_load import stalled_s
 from penstock.spark.observe.task_measures import task_measures
 from penstock.spark.query.function_shipping import Shipment
 from penstock.spark.query.shuffle_messages import LABEL, PAYLOAD, PORT, unpack

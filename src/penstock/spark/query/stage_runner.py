@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from penstock.dataflow.graph import Takes
 from penstock.spark.internals.task_controls import current_controls
-from penstock.spark.observe.stalled_time import stalled_s
+from penstock.spark.observe.machine_load import stalled_s
 from penstock.spark.observe.task_measures import Tally, TaskMeasures, task_measures
 from penstock.spark.query.audit import audited_share, in_common, sampled
 from penstock.spark.query.function_shipping import Shipment
