@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.telemetry import Snapshot
+
+NODES_TOLD = 200
+"""Nodes are told one by one up to this many; of more there are only the sums."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +26,7 @@ class ConstraintBrief:
     bound_s: float
     latency_s: float | None
     held: bool
+    query: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +39,7 @@ class OperatorBrief:
     arrival_rps: float | None
     utilisation: float | None
     queued: float
+    query: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +51,7 @@ class SourceBrief:
     read_rps: float | None
     backlog_records: float
     keep: float
+    query: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +64,33 @@ class SinkBrief:
     min_accuracy: float
     mean_s: float | None
     p95_s: float | None
+    query: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeBrief:
+    """A node: what it is, how fast it was seen to be, and who keeps it busy; None: not measured."""
+
+    id: str
+    host: str
+    state: Literal["ready", "starting", "draining"]
+    cores: float
+    speed: float
+    own_cpu: float | None
+    foreign_cpu: float | None
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchBrief:
+    """The micro-batches of the interval: how many, their records, and their mean length."""
+
+    query: str
+    batches: int
+    records: float
+    duration_s: float
+    fixed_s: float
+    """Of that, planning, offsets and logs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +113,10 @@ class Brief:
     sinks: tuple[SinkBrief, ...] = ()
     keep: Mapping[str, float] = field(default_factory=dict)
     """Streams on which records are shed now, with the share that is kept."""
+    executors: tuple[NodeBrief, ...] = ()
+    """The nodes one by one, where there are at most `NODES_TOLD`."""
+    batches: tuple[BatchBrief, ...] = ()
+    """Per query that ended a micro-batch."""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -111,18 +149,53 @@ class Brief:
                 for stream, keep in zip(snapshot.dataflow.streams, snapshot.streams.keep, strict=True)
                 if keep < 1
             },
+            executors=_executors(snapshot) if len(nodes) <= NODES_TOLD else (),
+            batches=_batches(snapshot),
             warnings=snapshot.warnings,
         )
 
 
+def _executors(snapshot: Snapshot) -> tuple[NodeBrief, ...]:
+    nodes, tasks = snapshot.nodes, snapshot.tasks
+    count = np.bincount(tasks.node[tasks.node >= 0], minlength=len(nodes))
+    return tuple(
+        NodeBrief(
+            id=id_,
+            host=nodes.hosts[i],
+            state="draining" if nodes.draining[i] else "ready" if nodes.ready[i] else "starting",
+            cores=_tidy(nodes.cores[i]),
+            speed=_tidy(nodes.speed[i]),
+            own_cpu=_tidy(nodes.own_cpu[i]) if nodes.known[i] else None,
+            foreign_cpu=_tidy(nodes.foreign_cpu[i]) if nodes.known[i] else None,
+            tasks=int(count[i]),
+        )
+        for i, id_ in enumerate(nodes.ids)
+    )
+
+
+def _batches(snapshot: Snapshot) -> tuple[BatchBrief, ...]:
+    batches = snapshot.batches
+    if batches is None or not len(batches):
+        return ()
+    brief = BatchBrief(
+        query=snapshot.dataflow.name,
+        batches=len(batches),
+        records=_tidy(batches.records.sum()),
+        duration_s=_tidy(batches.duration_s.mean()),
+        fixed_s=_tidy(batches.fixed_s.mean()),
+    )
+    return (brief,)
+
+
 def _constraints(snapshot: Snapshot) -> tuple[ConstraintBrief, ...]:
-    table = snapshot.constraints
+    table, names, row = snapshot.constraints, snapshot.dataflow.query_names, snapshot.dataflow.row
     return tuple(
         ConstraintBrief(
             name=constraint.name,
             bound_s=_tidy(table.bound_s[i]),
             latency_s=_tidy(table.latency_s[i]) if table.known[i] else None,
             held=bool(table.held[i]),
+            query=names[row[constraint.sequence.operators[0]]],
         )
         for i, constraint in enumerate(snapshot.dataflow.constraints)
     )
@@ -141,6 +214,7 @@ def _operators(snapshot: Snapshot) -> tuple[OperatorBrief, ...]:
     arrival_rps = total(tasks.arrived) / snapshot.interval_s
     utilisation = total(tasks.busy_s) / (np.maximum(seen, 1) * snapshot.interval_s)
     queued = total(tasks.queued)
+    names = snapshot.dataflow.query_names
     return tuple(
         OperatorBrief(
             id=operator.id,
@@ -149,13 +223,14 @@ def _operators(snapshot: Snapshot) -> tuple[OperatorBrief, ...]:
             arrival_rps=_tidy(arrival_rps[i]) if seen[i] else None,
             utilisation=_tidy(utilisation[i]) if seen[i] else None,
             queued=_tidy(queued[i]),
+            query=names[i],
         )
         for i, operator in enumerate(snapshot.dataflow.operators)
     )
 
 
 def _sources(snapshot: Snapshot) -> tuple[SourceBrief, ...]:
-    table = snapshot.sources
+    table, names = snapshot.sources, snapshot.dataflow.query_names
     return tuple(
         SourceBrief(
             id=snapshot.dataflow.operators[row].id,
@@ -163,13 +238,14 @@ def _sources(snapshot: Snapshot) -> tuple[SourceBrief, ...]:
             read_rps=_tidy(table.read_rps[i]) if table.known[i] else None,
             backlog_records=_tidy(table.backlog_records[i]),
             keep=_tidy(table.keep[i]),
+            query=names[row],
         )
         for i, row in enumerate(table.operator)
     )
 
 
 def _sinks(snapshot: Snapshot) -> tuple[SinkBrief, ...]:
-    table = snapshot.sinks
+    table, names = snapshot.sinks, snapshot.dataflow.query_names
     briefs = []
     for i, row in enumerate(table.operator):
         p95_s = table.quantile_s(i, 0.95)
@@ -181,6 +257,7 @@ def _sinks(snapshot: Snapshot) -> tuple[SinkBrief, ...]:
                 min_accuracy=_tidy(table.min_accuracy[i]),
                 mean_s=_tidy(table.latency_s.mean[i]) if table.latency_s.count[i] else None,
                 p95_s=None if p95_s is None else _tidy(p95_s),
+                query=names[row],
             )
         )
     return tuple(briefs)

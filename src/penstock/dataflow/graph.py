@@ -338,6 +338,15 @@ class Dataflow:
         return tuple({id_: tuple(streams) for id_, streams in ends.items()} for ends in (leaving, arriving))
 
     @cached_property
+    def query_names(self) -> tuple[str, ...]:
+        """The query that each operator belongs to: its connected part of the dataflow."""
+        from penstock.dataflow.applications import applications
+
+        parts = applications(self)
+        name = {o.id: part.name if len(parts) > 1 else self.name for part in parts for o in part.operators}
+        return tuple(name[operator.id] for operator in self.operators)
+
+    @cached_property
     def topological(self) -> tuple[OperatorId, ...]:
         """Operator ids so that every stream points forward; declared order breaks ties. A cycle is a ValueError."""
         waiting = {o.id: len(self.upstream(o.id)) for o in self.operators}
