@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from penstock.dataflow import Dataflow, applications, together
-from penstock.telemetry import Snapshot, Traffic, joined
+from penstock.telemetry import Batches, Queries, Snapshot, Traffic, joined
 from penstock.testing import a_dataflow, a_snapshot
 
 
@@ -51,3 +51,27 @@ def test_every_row_says_the_same_as_before_under_the_same_name():
         (p.task_id(0), p.task_id(len(p.tasks) - 1), p.traffic.bytes_per_s[0]) for p in parts
     ]
     assert np.isclose(both.node_cpu.sum(), sum(p.tasks.cpu.sum() for p in parts))
+
+
+def test_queries_keep_their_batches_and_their_operators():
+    flows = [a_dataflow("in", "work", "out", name="one"), a_dataflow("in", "more", "work", "out", name="two")]
+    parts = []
+    for number, flow in enumerate(applications(together(*flows))):
+        some = np.arange(number + 1, dtype=np.float64)
+        batches = Batches(
+            id=np.arange(number + 1),
+            records=some,
+            duration_s=some,
+            fixed_s=some,
+            busy_s=some,
+            interval_s=1.0 + number,
+        )
+        queries = Queries.blank(1, names=(flow.name,), last_operator=[len(flow.operators) - 1], known=True)
+        parts.append(replace(a_snapshot(flow), batches=batches, queries=queries))
+    both = joined(together(*flows), parts, parts[-1].nodes)
+    assert both.queries.names == ("one", "two")
+    assert list(both.queries.of_operators(np.arange(7))) == [0, 0, 0, 1, 1, 1, 1]
+    assert list(both.constraint_queries) == [0, 1]
+    assert both.batches is not None
+    assert list(both.batches.query) == [0, 1, 1]
+    assert list(both.batches.of_query(1).records) == [0.0, 1.0]

@@ -190,10 +190,11 @@ class Observer:
         while self._recent and self._recent[0].time_s <= time_s - self._window_s:
             self._recent.popleft()
         found = [self._latency_s(c, i, time_s) for i, c in enumerate(layout.dataflow.constraints)]
-        return Constraints(
-            bound_s=np.array([c.bound_ms / 1000 for c in layout.dataflow.constraints]),
-            latency_s=np.array([0.0 if f is None else f for f in found]),
-            known=np.array([f is not None for f in found], np.bool_),
+        return Constraints.blank(
+            len(found),
+            bound_s=[c.bound_ms / 1000 for c in layout.dataflow.constraints],
+            latency_s=[0.0 if f is None else f for f in found],
+            known=[f is not None for f in found],
         )
 
     def _latency_s(self, constraint: Constraint, row: int, time_s: float) -> float | None:

@@ -12,8 +12,10 @@ from penstock.dataflow import Dataflow
 from penstock.telemetry.moments import Moments
 from penstock.telemetry.snapshot import (
     Alternates,
+    Batches,
     Ints,
     Nodes,
+    Queries,
     Sinks,
     Snapshot,
     Sources,
@@ -30,8 +32,7 @@ RowsT = TypeVar("RowsT", Tasks, Alternates, Sources, Sinks)
 def joined(dataflow: Dataflow, parts: Sequence[Snapshot], nodes: Nodes) -> Snapshot:
     """The facts of all parts, each of which holds some of the dataflow's operators; tasks find themselves in `nodes`.
 
-    What belongs to one part alone (its micro-batches) is left out: a policy that needs it must run beside that
-    part.
+    Where every part is one query, the dataflow lists their operators one query after the other.
     """
     streams = {s.id: i for i, s in enumerate(dataflow.streams)}
     constraints = {c.name: i for i, c in enumerate(dataflow.constraints)}
@@ -71,10 +72,35 @@ def joined(dataflow: Dataflow, parts: Sequence[Snapshot], nodes: Nodes) -> Snaps
         constraints=stacked([p.constraints for p in parts], np.argsort(np.concatenate(constraint_rows))),
         traffic=stacked(traffic, None) if any(len(t) for t in traffic) else Traffic.blank(0),
         classes=last.classes,
+        batches=_batches([p.batches for p in parts]),
+        queries=_queries([p.queries for p in parts], operator_rows),
         cost=last.cost,
         seed=last.seed,
         warnings=tuple(dict.fromkeys(w for p in parts for w in p.warnings)),
     )
+
+
+def _batches(parts: Sequence[Batches | None]) -> Batches | None:
+    """The batches of all queries, by query; the interval is the first one's."""
+    found = [(row, b) for row, b in enumerate(parts) if b is not None]
+    if not found:
+        return None
+    whole = {
+        name: np.concatenate([getattr(b, name) for _, b in found])
+        for name in ("id", "records", "duration_s", "fixed_s", "busy_s")
+    }
+    query = np.concatenate([np.full(len(b), row, np.int64) for row, b in found])
+    return Batches(**whole, interval_s=found[0][1].interval_s, query=query)
+
+
+def _queries(parts: Sequence[Queries], operator_rows: Sequence[Ints]) -> Queries:
+    placed = [
+        queries.with_columns(
+            first_operator=rows[queries.first_operator], last_operator=rows[queries.last_operator]
+        )
+        for queries, rows in zip(parts, operator_rows, strict=True)
+    ]
+    return stacked(placed, None)
 
 
 def stacked(tables: Sequence[TableT], order: Ints | None) -> TableT:

@@ -245,6 +245,8 @@ class Constraints(Table):
     bound_s: Floats
     latency_s: Floats
     """The constrained statistic over the constraint's window; only where `known`."""
+    at_least: Bools
+    """True while records are under way that are already later than those that arrived: the latency will be more."""
     known: Bools
 
     @property
@@ -298,10 +300,69 @@ class Batches:
     busy_s: Floats
     """Core-seconds for which operators were at work on the records; NaN where that is not measured."""
     interval_s: float
-    """Shortest time between two batches now (0: one right after the other)."""
+    """Shortest time between two batches of the first query now (0: one right after the other); see `Queries`."""
+    query: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Row in `Snapshot.queries`; 0 where not given."""
+
+    def __post_init__(self) -> None:
+        if len(self.query) == 0:
+            object.__setattr__(self, "query", np.zeros(len(self.id), np.int64))
+        if len(self.query) != len(self.id):
+            raise ValueError(f"{len(self.id)} batches with the queries of {len(self.query)}")
 
     def __len__(self) -> int:
         return len(self.id)
+
+    def of_query(self, row: int, interval_s: float | None = None) -> Batches:
+        """Those of one query, whose interval is `interval_s` if given."""
+        mine = self.query == row
+        return Batches(
+            id=self.id[mine],
+            records=self.records[mine],
+            duration_s=self.duration_s[mine],
+            fixed_s=self.fixed_s[mine],
+            busy_s=self.busy_s[mine],
+            interval_s=self.interval_s if interval_s is None else interval_s,
+            query=self.query[mine],
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Queries(Table):
+    """One row per query of the application, where the runtime works in micro-batches.
+
+    While a batch runs there is nothing new of those that ended: these figures say how far it is.
+    """
+
+    names: tuple[str, ...]
+    first_operator: Ints
+    last_operator: Ints
+    """A query's operators are the rows from the first to this one of the dataflow."""
+    interval_s: Floats
+    """Shortest time between two batches now (0: one right after the other); only where `interval_known`."""
+    interval_known: Bools
+    running_s: Floats
+    """How long the batch under way has run; 0: none runs."""
+    running_records: Floats
+    """Records of the batch under way; only where `records_known`."""
+    records_known: Bools
+    tasks_done: Floats
+    """Share of the tasks of the jobs of the batch under way that have ended, 0..1; only where `tasks_known`."""
+    tasks_known: Bools
+    last_batch: Ints
+    """Id of the last batch that has ended; -1: none has."""
+    last_end_s: Floats
+    """When it ended, in snapshot time."""
+    active: Bools
+    """False for a query that was stopped a moment ago and may come back under the same name."""
+    age_s: Floats
+    """How old the figures of this query are."""
+    known: Bools
+    """False where they are older than they may be: then nothing of this query is known in this snapshot."""
+
+    def of_operators(self, rows: Ints) -> Ints:
+        """Row of the query that each operator (a row of the dataflow) belongs to."""
+        return np.searchsorted(self.last_operator, rows)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -322,6 +383,7 @@ class Snapshot:
     traffic: Traffic = field(default_factory=lambda: Traffic.blank(0))
     classes: tuple[MachineClass, ...] = ()
     batches: Batches | None = None
+    queries: Queries = field(default_factory=lambda: Queries.blank(0))
     cost: float = 0.0
     """Money spent since the start."""
     seed: int = 0
@@ -338,6 +400,13 @@ class Snapshot:
         """Cores that tasks use, per node, from the tasks' own figures."""
         placed = self.tasks.node >= 0
         return totals(self.tasks.node[placed], self.tasks.cpu[placed], len(self.nodes))
+
+    @cached_property
+    def constraint_queries(self) -> Ints:
+        """Row in `queries` of the query that each constraint is about; 0 for all where there are no queries."""
+        flow = self.dataflow
+        firsts = [flow.row[c.sequence.operators[0]] for c in flow.constraints]
+        return self.queries.of_operators(np.array(firsts, np.int64))
 
     def task_id(self, row: int) -> str:
         """`operator[index]` of a task's row."""

@@ -168,7 +168,7 @@ def _observed(snapshot: Snapshot, memory: NodeMemory, options: NodeOptions) -> N
     # At the start, and when a node comes, everything is cold: such batches teach nothing about later ones.
     if snapshot.batches is not None and now_s - changed_s >= options.settle_s:
         cores = float(nodes.cores[staying & nodes.ready].sum())
-        cost = cost.learn(snapshot.batches, cores, _kept(sources))
+        cost = cost.learn(snapshot.batches.of_query(0), cores, _kept(sources))
     foresight = memory.foresight
     if foresight is None:
         ahead_s = 2 * options.startup_s + options.shrink_after_s
