@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
+import penstock
 from penstock.cli.output import print_json, print_table
-from penstock.cli.run import RunRequest, run_dataflow
 from penstock.control import SqliteJournal
 from penstock_papers.nephele.enrichment import STEPS_RPS, WARM_UP_RPS, enrichment, steps
 
@@ -62,18 +62,17 @@ def run_way(way: Way, cycles: int, step_s: float) -> dict[str, Any]:
     load = steps(step_s=step_s, warm_up_s=WARM_UP_S, cycles=cycles)
     with tempfile.TemporaryDirectory() as folder:
         journal = Path(folder) / "journal.sqlite"
-        request = RunRequest(
-            flow="enrichment",
+        document = penstock.run(
+            enrichment(load=load, bound_ms=BOUND_MS),
             cluster=WORKERS,
             executors=way.executors,
             policies=way.policies,
-            conf=way.conf,
-            duration=f"{seconds:.0f}s",
+            conf=dict(way.conf),
+            for_s=round(seconds),
             interval_s=INTERVAL_S,
             journal=journal,
             report=Path(folder) / "report.html",
         )
-        document = run_dataflow(enrichment(load=load, bound_ms=BOUND_MS), request, as_json=True)
         with SqliteJournal(journal) as kept:
             briefs = [c.brief for c in kept.cycles(document["run"]) if c.brief is not None]
     times = np.array([b.time_s for b in briefs])

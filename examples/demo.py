@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import penstock
 from penstock import Dataflow, staircase
-from penstock.cli.output import results
-from penstock.cli.run import RunRequest, run_dataflow
 from penstock_papers.nephele.enrichment import enrichment
 
 WORKERS = 3
@@ -27,25 +26,24 @@ def demo_flow() -> Dataflow:
 
 def main() -> None:
     """Run it and compare with what a fixed size would have taken."""
-    results.print(
+    print(
         f"Orders looked up on {WORKERS} loopback workers, {', '.join(f'{r}/s for {s} s' for s, r in STEPS)}; "
         f"mean latency at most {BOUND_MS} ms.\n"
     )
-    request = RunRequest(
-        flow="enrichment",
+    done = penstock.run(
+        demo_flow(),
         cluster=WORKERS,
-        policies=("elasticity",),
-        duration=f"{sum(s for s, _ in STEPS)}s",
+        policies=["elasticity"],
+        for_s=sum(s for s, _ in STEPS),
         interval_s=2.0,
         journal=Path(".penstock/demo.sqlite"),
         report=Path(".penstock/demo.html"),
     )
-    document = run_dataflow(demo_flow(), request)
-    peak = WORKERS * document["seconds"]
-    share = document["executor_seconds"] / peak
-    (constraint,) = document["constraints"]
-    results.print(
-        f"\nThe bound was held in {constraint['held']:.0%} of the intervals with {document['executor_seconds']:.0f} "
+    peak = WORKERS * done["seconds"]
+    share = done["executor_seconds"] / peak
+    (constraint,) = done["constraints"]
+    print(
+        f"\nThe bound was held in {constraint['held']:.0%} of the intervals with {done['executor_seconds']:.0f} "
         f"executor-seconds; {WORKERS} executors all the time would have been {peak:.0f} ({share:.0%} of that)."
     )
 

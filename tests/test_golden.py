@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.cli.choices import choose_policies, find_flow
+from penstock.api.choices import choose_policies, find_flow
 from penstock.control import Cycle, Loop, Settings
 from penstock.dataflow import Load, constant, sine, staircase
 from penstock.dataflow.connectors import expected_load

@@ -1,53 +1,60 @@
 """Penstock: the autopilot for Spark Structured Streaming.
 
-Declare what a stream must deliver and run it under control (`flow`), or hold a goal for a query that is already
-running (`attach`).
+`attach` holds goals for the queries of a running application; `flow` declares a dataflow, which `run` runs on Spark and
+`simulate` in the simulator.
 """
 
 from __future__ import annotations
 
-from importlib.metadata import version
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from penstock.dataflow import (
-    Dataflow,
-    DataflowError,
-    Load,
-    alternate,
-    bursts,
-    constant,
-    flow,
-    random_walk,
-    read_trace,
-    sine,
-    staircase,
-)
-
 if TYPE_CHECKING:
-    from penstock.spark.attach import attach
+    from penstock.api.result import RunResult as RunResult
+    from penstock.api.run import run as run
+    from penstock.api.simulate import simulate as simulate
+    from penstock.dataflow import Dataflow as Dataflow
+    from penstock.dataflow import DataflowError as DataflowError
+    from penstock.dataflow import Load as Load
+    from penstock.dataflow import alternate as alternate
+    from penstock.dataflow import bursts as bursts
+    from penstock.dataflow import constant as constant
+    from penstock.dataflow import flow as flow
+    from penstock.dataflow import random_walk as random_walk
+    from penstock.dataflow import read_trace as read_trace
+    from penstock.dataflow import sine as sine
+    from penstock.dataflow import staircase as staircase
+    from penstock.errors import UserError as UserError
+    from penstock.spark.attach import attach as attach
 
-__version__ = version("penstock")
+_MODULE_OF = {
+    "Dataflow": "penstock.dataflow",
+    "DataflowError": "penstock.dataflow",
+    "Load": "penstock.dataflow",
+    "RunResult": "penstock.api.result",
+    "UserError": "penstock.errors",
+    "alternate": "penstock.dataflow",
+    "attach": "penstock.spark.attach",
+    "bursts": "penstock.dataflow",
+    "constant": "penstock.dataflow",
+    "flow": "penstock.dataflow",
+    "random_walk": "penstock.dataflow",
+    "read_trace": "penstock.dataflow",
+    "run": "penstock.api.run",
+    "simulate": "penstock.api.simulate",
+    "sine": "penstock.dataflow",
+    "staircase": "penstock.dataflow",
+}
+"""The public names, and where each is imported from when it is first asked for: declaring needs no Java."""
 
-__all__ = [
-    "Dataflow",
-    "DataflowError",
-    "Load",
-    "alternate",
-    "attach",
-    "bursts",
-    "constant",
-    "flow",
-    "random_walk",
-    "read_trace",
-    "sine",
-    "staircase",
-]
+__all__ = [*_MODULE_OF]  # all of them are texts
 
 
 def __getattr__(name: str) -> Any:
-    # Spark is imported when it is first asked for: declaring and simulating need no Java.
-    if name == "attach":
-        from penstock.spark.attach import attach
+    if name == "__version__":
+        from importlib.metadata import version
 
-        return attach
+        return version("penstock")
+    if name in _MODULE_OF:
+        return getattr(import_module(_MODULE_OF[name]), name)
     raise AttributeError(f"module 'penstock' has no attribute '{name}'")

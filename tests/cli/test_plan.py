@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.machine_classes import executor_class
-from penstock.cli.output import InputError
+from penstock.api.machine_classes import executor_class
+from penstock.errors import InputError
 from tests.cli.running import penstock
 
 TOPICS = """

@@ -6,27 +6,37 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from typing import Annotated
 
-from penstock.cli.output import InputError, print_json, print_table
-from penstock.dataflow.errors import did_you_mean
+import typer
+
+from penstock.cli import options
+from penstock.cli.output import print_json, print_table
+from penstock.errors import InputError, did_you_mean
 
 FOLDER = Path(__file__).resolve().parents[3] / "benchmarks"
 
 
-def bench(name: str | None, *, plot: Path | None = None, as_json: bool) -> None:
-    """Run one benchmark, or list them; not all of them draw."""
+def bench(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Which one; without a name: the list.")
+    ] = None,
+    plot: options.Plot = None,
+    json: options.Json = False,
+) -> None:
+    """Measure side by side with peers, in one run."""
     scripts = benchmark_scripts()
     if name is None:
         about = {key: _summary(path) for key, path in scripts.items()}
-        if as_json:
+        if json:
             print_json({"benchmarks": about})
         else:
             print_table("penstock bench NAME", ["name", "measures"], about.items())
         return
     if name not in scripts:
         raise InputError(f"no benchmark '{name}'{did_you_mean(name, sorted(scripts))}")
-    options = [*(["--plot", str(plot)] if plot is not None else []), *(["--json"] if as_json else [])]
-    done = subprocess.run([sys.executable, str(scripts[name]), *options], check=False)
+    given = [*(["--plot", str(plot)] if plot is not None else []), *(["--json"] if json else [])]
+    done = subprocess.run([sys.executable, str(scripts[name]), *given], check=False)
     if done.returncode:
         raise SystemExit(done.returncode)
 

@@ -1,34 +1,39 @@
-"""`penstock explain`: a run of the journal as a story."""
+"""`penstock explain`."""
 
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
+from typing import Annotated
 
-from penstock.cli.journals import DEFAULT_JOURNAL
-from penstock.cli.output import InputError, print_json, results
-from penstock.control import JournalError, SqliteJournal, as_text, explain
+import typer
+
+from penstock.cli import options
+from penstock.cli.output import print_json, results
+from penstock.errors import InputError
 
 
-def explain_run(run: str, path: Path | None, *, as_json: bool) -> None:
-    """Print the explanation of a run; `last` is the newest one."""
-    journal = path or DEFAULT_JOURNAL
-    if not journal.exists():
-        raise InputError(
-            f"there is no journal '{journal}'; 'penstock run' and 'simulate --journal' write one"
-        )
-    try:
-        with SqliteJournal(journal) as opened:
-            known = [r.id for r in opened.runs()]
-            if not known:
-                raise InputError(f"journal '{journal}' holds no run yet")
-            chosen = known[-1] if run == "last" else run
-            if chosen not in known:
-                raise InputError(f"journal '{journal}' has no run '{run}'; it has {', '.join(known[-8:])}")
-            explanation = explain(opened, chosen)
-    except JournalError as problem:
-        raise InputError(str(problem)) from problem
-    if as_json:
+def explain(
+    run: Annotated[str, typer.Argument(metavar="[RUN]", help="A run's id, or 'last'.")] = "last",
+    journal: options.Journal = None,
+    json: options.Json = False,
+) -> None:
+    """Tell what was decided in a run, why, and what it changed."""
+    from penstock.api.journals import DEFAULT_JOURNAL
+    from penstock.control import SqliteJournal, as_text
+    from penstock.control import explain as explain_run
+
+    path = journal or DEFAULT_JOURNAL
+    if not path.exists():
+        raise InputError(f"there is no journal '{path}'; 'penstock run' and 'simulate --journal' write one")
+    with SqliteJournal(path) as opened:
+        known = [r.id for r in opened.runs()]
+        if not known:
+            raise InputError(f"journal '{path}' holds no run yet")
+        chosen = known[-1] if run == "last" else run
+        if chosen not in known:
+            raise InputError(f"journal '{path}' has no run '{run}'; it has {', '.join(known[-8:])}")
+        explanation = explain_run(opened, chosen)
+    if json:
         print_json(dataclasses.asdict(explanation))
     else:
         results.print(as_text(explanation, width=min(results.width, 110)), markup=False, soft_wrap=True)

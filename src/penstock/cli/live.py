@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from rich.console import Group, RenderableType
+from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.durations import shown_duration
+from penstock.api.durations import shown_duration
+from penstock.cli.output import complaints
 from penstock.control import Brief, Cycle
 from penstock.control.sentences import sentence, shown
 from penstock.telemetry import Snapshot
@@ -28,7 +31,7 @@ class LiveView:
         self._briefs: deque[Brief] = deque(maxlen=HISTORY)
         self._decisions: deque[Text] = deque(maxlen=SHOWN_DECISIONS)
         self._start_s: float | None = None
-        self._status = "waiting for the first micro-batch …"
+        self._status = "starting Spark, waiting for the first micro-batch …"
 
     def __call__(self, cycle: Cycle, _: Snapshot | None) -> None:
         """Take one cycle in."""
@@ -92,3 +95,14 @@ def _spark(values: Sequence[float | None]) -> Text:
     top = max((v for v in values if v is not None), default=0.0) or 1.0
     bars = "".join(" " if v is None else _BARS[min(8, max(0, round(8 * v / top)))] for v in values)
     return Text(bars, style="cyan")
+
+
+@contextmanager
+def shown_live(title: str) -> Iterator[LiveView]:
+    """A view that is drawn on the terminal, if there is one, while the block runs."""
+    view = LiveView(title)
+    if not complaints.is_terminal:
+        yield view
+        return
+    with Live(get_renderable=lambda: view, console=complaints, refresh_per_second=2, transient=True):
+        yield view

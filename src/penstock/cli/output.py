@@ -14,17 +14,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from penstock.control.sentences import shown
-
 GOAL_MISSED = 1
 BAD_INPUT = 2
 
 complaints = Console(stderr=True, highlight=False)
 results = Console(highlight=False)
-
-
-class InputError(ValueError):
-    """Something the user gave that cannot be used; its text says where, why, and what would do."""
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -56,3 +50,10 @@ def print_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]
     for row in cells:
         table.add_row(*(shown(value) for value in row))
     results.print(table)
+
+
+def shown(value: Any) -> str:
+    """A value as people read it."""
+    from penstock.control.sentences import shown as in_words  # heavy, and no command's help needs it
+
+    return in_words(value)

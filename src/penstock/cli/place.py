@@ -4,30 +4,42 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from penstock import extensions
-from penstock.cli.output import InputError, complaints, print_json, print_table, results
-from penstock.cli.placement_document import parse_problem, placement_document
-from penstock.dataflow.errors import did_you_mean
-from penstock.policies.placement import SOLVERS, DoesNotFitError, PlacementProblem
-from penstock.policies.placement import place as place_tasks
-from penstock.policies.placement.refinement import COMPILE_ABOVE_TASKS
+from penstock.cli import options
+from penstock.cli.output import complaints, print_json, print_table, results
+from penstock.errors import InputError, did_you_mean
+
+if TYPE_CHECKING:
+    from penstock.policies.placement import PlacementProblem
 
 ALL = "all"
 SHOWN_TASKS = 40
 
 
 def place(
-    problem: Path | None,
-    *,
-    policy: str,
-    seconds: float,
-    benchmark: str | None,
-    tasks: int,
-    cluster: str,
-    as_json: bool,
+    problem: Annotated[
+        Path | None,
+        typer.Argument(metavar="[PROBLEM]", help="A problem as JSON; see docs/policies/placement.md."),
+    ] = None,
+    policy: Annotated[str, typer.Option("--policy", "-p", help="How to place; 'all' compares.")] = "default",
+    seconds: Annotated[float, typer.Option(help="Time the solver may take.", min=0)] = 1.0,
+    benchmark: Annotated[
+        str | None, typer.Option(help="A built-in instance: linear, diamond or star.")
+    ] = None,
+    tasks: Annotated[int, typer.Option(help="Tasks of the built-in instance.", min=1)] = 30,
+    cluster: Annotated[str, typer.Option(help="Its nodes: homogeneous or heterogeneous.")] = "heterogeneous",
+    json: options.Json = False,
 ) -> None:
-    """Print where each task goes, what crosses the network, and how much better it could be."""
+    """Place a task graph on nodes so that little crosses the network."""
+    from penstock.cli.placement_document import placement_document
+    from penstock.policies.placement import SOLVERS, DoesNotFitError
+    from penstock.policies.placement import place as place_tasks
+    from penstock.policies.placement.refinement import COMPILE_ABOVE_TASKS
+
     solvers = {**SOLVERS, **{n: extensions.load(r) for n, r in extensions.installed().solvers.items()}}
     if policy not in (*solvers, ALL):
         raise InputError(f"no placement policy '{policy}'{did_you_mean(policy, [*solvers, ALL])}")
@@ -44,12 +56,12 @@ def place(
             documents.append(placement_document(found, placement))
         except DoesNotFitError as missing:
             if policy != ALL:
-                raise InputError(str(missing)) from missing
+                raise
             # Some of the published rules give up where others find a way: that belongs into the comparison.
             documents.append({"policy": name, "error": str(missing)})
     if all("error" in document for document in documents):
         raise InputError(documents[0]["error"])
-    if as_json:
+    if json:
         print_json({"placements": documents} if policy == ALL else documents[0])
         return
     print_table(
@@ -76,6 +88,8 @@ def place(
 
 
 def _problem(path: Path | None, benchmark: str | None, tasks: int, cluster: str) -> PlacementProblem:
+    from penstock.cli.placement_document import parse_problem
+
     if (path is None) == (benchmark is None):
         raise InputError("give either a PROBLEM file or --benchmark")
     if path is not None:

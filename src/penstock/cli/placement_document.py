@@ -17,8 +17,8 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from penstock.cli.output import InputError
-from penstock.dataflow.errors import Problem, did_you_mean
+from penstock.dataflow.errors import Problem
+from penstock.errors import InputError, did_you_mean
 from penstock.policies.placement.placement import Placement
 from penstock.policies.placement.problem import UNPLACED, PlacementProblem, placement_problem
 

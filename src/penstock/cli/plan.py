@@ -5,90 +5,96 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
+import typer
 
 from penstock import extensions
-from penstock.cli.choices import find_flow
-from penstock.cli.machine_classes import machine_classes
-from penstock.cli.output import InputError, print_json, print_table, results
-from penstock.dataflow import Dataflow
-from penstock.dataflow.errors import did_you_mean
-from penstock.policies.provisioning import Demand, DemandError, Provision, Worth, demand_of, deploy_best
-from penstock.policies.provisioning.problem import full_rates
+from penstock.cli import options
+from penstock.cli.output import print_json, print_table, results
+from penstock.errors import InputError, did_you_mean
+
+if TYPE_CHECKING:
+    from penstock.dataflow import Dataflow
+    from penstock.policies.provisioning import Demand, Provision
 
 ALL = "all"
 SHOWN_MACHINES = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRequest:
-    """What was asked on the command line."""
+def plan(
+    flow: options.Flow,
+    rate: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rate",
+            metavar="N|SOURCE=N",
+            help="Records/s of every source, or of one (repeat); default: the peak of declared loads.",
+        ),
+    ] = None,
+    classes: options.Classes = "current",
+    policy: Annotated[
+        str, typer.Option("--policy", "-p", help="best, ce, sh, ga or br; 'all' compares.")
+    ] = "best",
+    throughput: Annotated[
+        float | None, typer.Option(help="Share of the input that must get through; default: the goal's.")
+    ] = None,
+    budget: Annotated[float | None, typer.Option(help="Most that machines may cost per hour.")] = None,
+    break_even: Annotated[
+        float | None, typer.Option(help="Cost per hour that full value is worth; default: a little above it.")
+    ] = None,
+    least_break_even: Annotated[
+        float | None, typer.Option(help="Cost per hour that the least value is worth; default: half.")
+    ] = None,
+    hours: Annotated[float, typer.Option(help="How long it will run.", min=0.01)] = 1.0,
+    seed: options.Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Deployment plan only: alternates, cores, machines, cost, and why."""
+    from penstock.api.choices import find_flow
+    from penstock.api.machine_classes import machine_classes
+    from penstock.policies.provisioning import DemandError, Worth, demand_of, deploy_best
 
-    flow: str
-    rates: tuple[str, ...] = ()
-    classes: str = "current"
-    policy: str = "best"
-    throughput: float | None = None
-    break_even: float | None = None
-    least_break_even: float | None = None
-    budget: float | None = None
-    hours: float = 1.0
-    seed: int = 0
-
-
-def plan(request: PlanRequest, *, as_json: bool) -> None:
-    """Print the plan of one decider, or of all side by side."""
-    deciders = {
-        "best": deploy_best,
-        **{n: extensions.load(r) for n, r in extensions.installed().deciders.items()},
-    }
-    if request.policy not in (*deciders, ALL):
-        raise InputError(f"no decider '{request.policy}'{did_you_mean(request.policy, [*deciders, ALL])}")
-    demand = _demand(request)
+    offered = {n: extensions.load(r) for n, r in extensions.installed().deciders.items()}
+    deciders = {"best": deploy_best, **offered}
+    if policy not in (*deciders, ALL):
+        raise InputError(f"no decider '{policy}'{did_you_mean(policy, [*deciders, ALL])}")
+    dataflow = find_flow(flow)
+    if budget is not None:
+        if not budget > 0:
+            raise InputError(f"--budget must be positive: {budget:g}")
+        dataflow = replace(dataflow, goals=replace(dataflow.goals, budget_per_hour=budget))
+    worth = None
+    if break_even is not None:
+        least = break_even / 2 if least_break_even is None else least_break_even
+        worth = Worth(full_per_hour=break_even, least_per_hour=least)
+    demand = demand_of(
+        dataflow,
+        _rates(dataflow, rate or ()),
+        machine_classes(classes),
+        worth=worth,
+        throughput=throughput,
+        period_s=hours * 3600,
+        seed=seed,
+    )
     documents = []
-    for name in deciders if request.policy == ALL else (request.policy,):
+    for name in deciders if policy == ALL else (policy,):
         began_s = time.process_time()
         try:
             found = deciders[name](demand)
         except DemandError as problem:
-            if request.policy != ALL:
-                raise InputError(str(problem)) from problem
+            if policy != ALL:
+                raise
             documents.append({"policy": name, "error": str(problem)})
             continue
         documents.append(plan_document(demand, found, time.process_time() - began_s))
     if all("error" in d for d in documents):
         raise InputError(documents[0]["error"])
-    if as_json:
-        print_json({"plans": documents} if request.policy == ALL else documents[0])
+    if json:
+        print_json({"plans": documents} if policy == ALL else documents[0])
     else:
         _print(documents)
-
-
-def _demand(request: PlanRequest) -> Demand:
-    flow = find_flow(request.flow)
-    if request.budget is not None:
-        if not request.budget > 0:
-            raise InputError(f"--budget must be positive: {request.budget:g}")
-        flow = replace(flow, goals=replace(flow.goals, budget_per_hour=request.budget))
-    worth = None
-    try:
-        if (full := request.break_even) is not None:
-            least = request.least_break_even
-            worth = Worth(full_per_hour=full, least_per_hour=full / 2 if least is None else least)
-        return demand_of(
-            flow,
-            _rates(flow, request.rates),
-            machine_classes(request.classes),
-            worth=worth,
-            throughput=request.throughput,
-            period_s=request.hours * 3600,
-            seed=request.seed,
-        )
-    except DemandError as problem:
-        raise InputError(str(problem)) from problem
 
 
 def _rates(flow: Dataflow, given: Sequence[str]) -> dict[str, float]:
@@ -119,6 +125,10 @@ def _rates(flow: Dataflow, given: Sequence[str]) -> dict[str, float]:
 
 def plan_document(demand: Demand, found: Provision, seconds: float) -> dict[str, Any]:
     """A plan as one JSON document."""
+    import numpy as np
+
+    from penstock.policies.provisioning.problem import full_rates
+
     graph, deployment, assessed = demand.graph, found.deployment, found.assessment
     cost, selectivity = graph.of(deployment.alternates)
     rates = full_rates(graph, demand.input_rps, selectivity)
@@ -167,6 +177,8 @@ def plan_document(demand: Demand, found: Provision, seconds: float) -> dict[str,
 
 
 def _why(demand: Demand, found: Provision) -> list[str]:
+    import numpy as np
+
     graph, alternates = demand.graph, found.deployment.alternates
     why = [*found.why]
     for i in np.flatnonzero(alternates != graph.best):

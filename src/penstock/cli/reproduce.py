@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from penstock import extensions
-from penstock.cli.output import GOAL_MISSED, InputError, complaints, print_json, print_table, results
-from penstock.control.sentences import shown
-from penstock.dataflow.errors import did_you_mean
+from penstock.cli import options
+from penstock.cli.output import GOAL_MISSED, complaints, print_json, print_table, results, shown
+from penstock.errors import InputError, did_you_mean
 
 
-def reproduce_paper(paper: str, plot: Path | None, *, as_json: bool) -> int:
-    """Run a paper's trials and print what came of them; the exit code."""
+def reproduce(
+    paper: Annotated[
+        str, typer.Argument(help="nephele, neptune, dynamic-dataflows, i-scheduler or quality-of-data.")
+    ],
+    plot: options.Plot = None,
+    json: options.Json = False,
+) -> None:
+    """A paper's figures beside ours."""
     papers = extensions.installed().papers
     if not papers:
         raise InputError("the papers' trials are not installed; pip install 'penstock[papers]' brings them")
@@ -29,11 +36,12 @@ def reproduce_paper(paper: str, plot: Path | None, *, as_json: bool) -> int:
                 complaints.print(what, markup=False, soft_wrap=True)
 
         found = extensions.load(papers[paper])(plot=plot, tell=tell)
-    if as_json:
+    if json:
         print_json(found.document())
     else:
         _print(found)
-    return 0 if found.holds else GOAL_MISSED
+    if not found.holds:
+        raise typer.Exit(GOAL_MISSED)
 
 
 def _print(found: Any) -> None:

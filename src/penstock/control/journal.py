@@ -25,6 +25,7 @@ from penstock.control.leases import SCHEMA as LEASES_SCHEMA
 from penstock.control.leases import Leases
 from penstock.control.record import Cycle, Evidence, Latest, Run
 from penstock.dataflow import Dataflow
+from penstock.errors import UserError
 from penstock.telemetry import Snapshot
 
 SCHEMA_VERSION = 1
@@ -55,7 +56,7 @@ _SCHEMA = f"""
 _NO_DATAFLOW = Dataflow(name="")  # snapshots are stored without theirs, which is stored once
 
 
-class JournalError(Exception):
+class JournalError(UserError):
     """A journal that cannot be opened or read; the message says which and why."""
 
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from numbers import Integral, Real
 
-from penstock.dataflow.errors import Problem, did_you_mean
+from penstock.dataflow.errors import Problem
+from penstock.errors import did_you_mean
 
 
 def number(

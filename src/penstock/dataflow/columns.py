@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from penstock.dataflow.errors import did_you_mean
+from penstock.errors import did_you_mean
 
 TYPES = (
     "array", "bigint", "binary", "boolean", "byte", "char", "date", "decimal", "double", "float", "int",

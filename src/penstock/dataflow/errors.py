@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from penstock.errors import UserError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +22,7 @@ class Problem:
         return f"{self.place}: {self.message}" if self.place else self.message
 
 
-class DataflowError(ValueError):
+class DataflowError(UserError, ValueError):
     """A declaration that cannot be used. Its text has one line for each problem.
 
     >>> print(DataflowError([Problem(place="operators.filter", message="has no input", line=3)], origin="a.yaml"))
@@ -46,19 +47,3 @@ class DataflowError(ValueError):
 
 def _rebuild(problems: tuple[Problem, ...], origin: str | None) -> DataflowError:
     return DataflowError(problems, origin=origin)
-
-
-MOST_WORDS = 12
-"""How many words a hint names when it has nothing nearer to say."""
-
-
-def did_you_mean(word: str, known: Iterable[str], *, or_all: bool = True) -> str:
-    """A hint to the nearest known word, or to all of them (of many, the first) when none is near; starts with `; `."""
-    words = list(known)
-    near = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
-    if near:
-        return f"; did you mean '{near[0]}'?"
-    if not or_all or not words:
-        return ""
-    more = f" and {len(words) - MOST_WORDS} more" if len(words) > MOST_WORDS else ""
-    return f"; known are {', '.join(words[:MOST_WORDS])}{more}"

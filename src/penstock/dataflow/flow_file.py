@@ -13,13 +13,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from penstock.dataflow.checks import shown
-from penstock.dataflow.errors import DataflowError, Problem, did_you_mean
+from penstock.dataflow.errors import DataflowError, Problem
 from penstock.dataflow.flow_writer import write_dataflow
 from penstock.dataflow.graph import Dataflow
 from penstock.dataflow.load_schema import LOAD_DOORS, LOAD_KINDS
 from penstock.dataflow.schema import DOORS, FlowDoor, OperatorDoor
 from penstock.dataflow.validation import problems
 from penstock.dataflow.yaml_document import MAX_BYTES, Document, Keys, read_document
+from penstock.errors import did_you_mean
 
 __all__ = ["parse_dataflow", "read_dataflow", "write_dataflow"]
 

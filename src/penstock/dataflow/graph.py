@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, Literal, NewType
 
 from penstock.dataflow.load import Load
+from penstock.errors import UserError
 
 OperatorId = NewType("OperatorId", str)
 
@@ -32,7 +33,7 @@ STATISTICS: tuple[Statistic, ...] = ("mean", "p50", "p95", "p99")
 CHEAPEST_FIRST: tuple[Remedy, ...] = ("move", "switch", "scale", "shed")
 
 
-class FunctionNotFoundError(LookupError):
+class FunctionNotFoundError(UserError, LookupError):
     """A `module:name` that cannot be imported, with what was tried."""
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.errors import UserError
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -21,7 +23,7 @@ MAX_POINTS = 1_000_000
 """More changes of rate than this is taken for a slip of the pen."""
 
 
-class LoadError(ValueError):
+class LoadError(UserError, ValueError):
     """A load that cannot be played: unreadable trace, negative rate, times out of order."""
 
 

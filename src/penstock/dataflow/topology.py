@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 
 from penstock.dataflow.checks import choice
 from penstock.dataflow.columns import ColumnsError, column_names
-from penstock.dataflow.errors import Problem, did_you_mean
+from penstock.dataflow.errors import Problem
 from penstock.dataflow.graph import WIRINGS, Dataflow, Operator, OperatorId, Sequence, Stream
+from penstock.errors import did_you_mean
 
 Columns = frozenset[str]
 """Names in lower case, as Spark compares them."""

@@ -10,7 +10,7 @@ from penstock.dataflow.checks import choice, number, shown, text
 from penstock.dataflow.columns import ColumnsError, column_names
 from penstock.dataflow.connectors import KINDS as CONNECTOR_KINDS
 from penstock.dataflow.connectors import ConnectorKind, Role, kinds_of
-from penstock.dataflow.errors import Problem, did_you_mean
+from penstock.dataflow.errors import Problem
 from penstock.dataflow.graph import (
     CHEAPEST_FIRST,
     KINDS,
@@ -29,6 +29,7 @@ from penstock.dataflow.graph import (
 )
 from penstock.dataflow.load import Load
 from penstock.dataflow.topology import graph_problems
+from penstock.errors import did_you_mean
 
 MAX_TASKS = 1_000_000
 """More tasks than this of one operator is taken for a slip of the pen."""

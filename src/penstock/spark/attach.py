@@ -13,6 +13,7 @@ from penstock.control import PolicyRun, Settings
 from penstock.dataflow import Constraint, Dataflow, Operator, OperatorId, State, Stream
 from penstock.dataflow.graph import Sequence as OperatorSequence
 from penstock.dataflow.graph import Statistic
+from penstock.errors import UserError
 from penstock.policies.elasticity import Elasticity, NodeOptions
 from penstock.spark.internals.executors import Executors
 from penstock.spark.internals.state import StatePartitions
@@ -24,7 +25,7 @@ from penstock.telemetry import MachineClass
 SOURCE, SINK = OperatorId("source"), OperatorId("sink")
 
 
-class AttachError(ValueError):
+class AttachError(UserError, ValueError):
     """There is no query to steer, or it is not clear which."""
 
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from penstock import extensions
 from penstock.cli.app import app
-from penstock.cli.reproduce import reproduce_paper
+from penstock.cli.reproduce import reproduce
 from penstock_papers.common.figures import NotShown, Reference, Reproduce, Reproduction, Row, Tell, compared
 
 
@@ -103,4 +103,4 @@ def test_a_file_is_no_folder_for_plots(tmp_path: Path) -> None:
     taken = tmp_path / "file"
     taken.write_text("")
     with pytest.raises(Exception, match="is a file, not a folder"):
-        reproduce_paper("nephele", taken, as_json=True)
+        reproduce("nephele", taken, json=True)

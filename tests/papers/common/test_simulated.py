@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from penstock.cli.choices import find_flow
+from penstock.api.choices import find_flow
 from penstock.dataflow import Dataflow
 from tests.cli.running import penstock
 

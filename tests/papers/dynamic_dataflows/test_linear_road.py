@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.cli.choices import find_flow
+from penstock.api.choices import find_flow
 from penstock.dataflow import constant
 from penstock_papers.dynamic_dataflows.linear_road import Traffic, linear_road, recorded_traffic
 from penstock_papers.dynamic_dataflows.linear_road.operators import (

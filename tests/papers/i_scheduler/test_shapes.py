@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from penstock.cli.choices import find_flow
+from penstock.api.choices import find_flow
 from penstock.dataflow import Dataflow
 from penstock_papers.i_scheduler.instances import SHAPES, Shape, operator_sizes
 from penstock_papers.i_scheduler.shapes import diamond, linear, star

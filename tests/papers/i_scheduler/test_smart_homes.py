@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.cli.choices import find_flow
+from penstock.api.choices import find_flow
 from penstock.dataflow import constant
 from penstock_papers.i_scheduler.smart_homes import (
     DAY_S,

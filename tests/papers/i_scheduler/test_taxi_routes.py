@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.cli.choices import find_flow
+from penstock.api.choices import find_flow
 from penstock.dataflow import constant
 from penstock_papers.i_scheduler.taxi_routes import (
     CELL_LAT,

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.cli.choices import find_flow
+from penstock.api.choices import find_flow
 from penstock.dataflow import Load, constant, read_trace
 from penstock_papers.nephele.sentiment import (
     HOT,

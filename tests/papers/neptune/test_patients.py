@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.cli.choices import find_flow
+from penstock.api.choices import find_flow
 from penstock_papers.neptune.ecg import RATE_HZ, find_beats, heart, made_samples
 from penstock_papers.neptune.qrs import Detector, detect
 from penstock_papers.neptune.thorax import Breathing, follow, follow_ward, made_readings

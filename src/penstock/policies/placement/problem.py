@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sparse
 
+from penstock.errors import UserError
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Assignment = Ints
@@ -52,7 +54,7 @@ class Missing:
         return f"every resource suffices in total, but no node has room left for task {self.task!r}"
 
 
-class DoesNotFitError(ValueError):
+class DoesNotFitError(UserError, ValueError):
     """The tasks cannot be placed on these nodes; `missing` names what is lacking."""
 
     def __init__(self, missing: Sequence[Missing]) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.dataflow import Dataflow, OperatorId
+from penstock.errors import UserError
 from penstock.telemetry import MachineClass
 
 Floats = NDArray[np.float64]
@@ -24,7 +25,7 @@ HEADROOM = 1.25
 """Where no break-even is declared: this much more than the best alternates cost at the full rate."""
 
 
-class DemandError(ValueError):
+class DemandError(UserError, ValueError):
     """A demand that no plan can meet; its text says which, by how much, and what would help."""
 
 

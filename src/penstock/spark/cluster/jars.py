@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyspark
 
+from penstock.errors import UserError
 from penstock.spark.cluster.java import find_java
 from penstock.spark.session import spark_jars
 
@@ -21,7 +22,7 @@ OLDER_CONNECTORS = ("4.2.0", "4.1.3")
 OLDER_TOKENS = "4.0.0"
 
 
-class UnresolvedError(LookupError):
+class UnresolvedError(UserError, LookupError):
     """Maven Central does not have this, or cannot be reached."""
 
 
@@ -36,7 +37,9 @@ def resolve(coordinate: str, *, transitive: bool = True) -> tuple[Path, ...]:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         if done.returncode != 0 or not output.exists():
-            raise UnresolvedError(f"{coordinate}: {(done.stdout + done.stderr)[-500:]}")
+            raise UnresolvedError(
+                f"cannot get {coordinate} from Maven Central: {(done.stdout + done.stderr)[-500:]}"
+            )
         return tuple(Path(jar) for jar in output.read_text().strip().split(os.pathsep))
     finally:
         output.unlink(missing_ok=True)

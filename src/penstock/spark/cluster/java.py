@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from penstock.errors import UserError
+
 LEAST_VERSION = 17
 
 
-class JavaNotFoundError(RuntimeError):
+class JavaNotFoundError(UserError, RuntimeError):
     """No Java of the version that Spark needs."""
 
 

@@ -21,6 +21,7 @@ from urllib.request import urlopen
 import psutil
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from penstock.errors import UserError
 from penstock.spark.cluster.java import find_java
 from penstock.spark.session import spark_jars
 
@@ -30,7 +31,7 @@ START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
 
 
-class ClusterError(RuntimeError):
+class ClusterError(UserError, RuntimeError):
     """The cluster did not start, or cannot be found."""
 
 

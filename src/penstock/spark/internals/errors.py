@@ -6,8 +6,10 @@ from contextlib import contextmanager
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from penstock.errors import UserError
 
-class SparkInternalsError(RuntimeError):
+
+class SparkInternalsError(UserError, RuntimeError):
     """A capability of Spark's private API that was not reached, and why."""
 
     def __init__(self, capability: str, reason: str) -> None:

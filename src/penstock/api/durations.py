@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from penstock.cli.output import InputError
+from penstock.errors import InputError
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")

@@ -15,8 +15,7 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from penstock.cli.output import InputError
-from penstock.dataflow.errors import did_you_mean
+from penstock.errors import InputError, did_you_mean
 from penstock.policies.provisioning import CATALOGUE
 from penstock.policies.provisioning.catalogue import spot
 from penstock.telemetry import MachineClass

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.cli.output import InputError
 from penstock.control import JournalError, SqliteJournal
+from penstock.errors import InputError
 
 DEFAULT_JOURNAL = Path(".penstock/runs.sqlite")
 

@@ -1,0 +1,229 @@
+"""`penstock.run`: dataflows on Spark under control, until the time is over or somebody says stop."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from penstock.api.choices import AnyFlow, Options, choose_policies, find_flows, loop_settings
+from penstock.api.journals import DEFAULT_JOURNAL, open_journal
+from penstock.api.machine_classes import executor_class
+from penstock.api.report import write_report
+from penstock.api.result import RunResult
+from penstock.cli.totals import Totals
+from penstock.control import PolicyRun, Subscriber, desired_of
+from penstock.dataflow import Dataflow
+from penstock.errors import InputError
+from penstock.spark.cluster.jars import kafka_connector_conf
+from penstock.spark.cluster.loopback import LoopbackCluster
+from penstock.spark.internals.executors import Executors
+from penstock.spark.launch import controls_of, have_executors, launch
+from penstock.spark.pilot import Autopilot
+from penstock.spark.runtime import EXECUTOR, RuntimeOptions, SparkRuntime
+from penstock.spark.session import create_session
+from penstock.spark.several_queries import SharedRuntime, launch_shared
+from penstock.telemetry import MachineClass
+
+DEFAULT_MASTER = "local[2]"
+ON_LOOPBACK = {
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+    "spark.driver.memory": "768m",
+}
+
+
+def run(
+    flow: AnyFlow | Sequence[AnyFlow],
+    *,
+    policies: Sequence[str | PolicyRun] = (),
+    options: Options | None = None,
+    for_s: float | None = None,
+    master: str | None = None,
+    cluster: int | None = None,
+    executors: int = 1,
+    max_executors: int | None = None,
+    interval_s: float = 5.0,
+    checkpoint: Path | None = None,
+    journal: Path = DEFAULT_JOURNAL,
+    report: Path | None = None,
+    machine: str | None = None,
+    classes: str = "current",
+    audit: float = 0.0,
+    dry_run: bool = False,
+    conf: Mapping[str, str] | None = None,
+    subscribers: Sequence[Subscriber] = (),
+) -> RunResult:
+    """Run dataflows on Spark under the named policies and return what it came to; Ctrl-C ends it early.
+
+    `flow` is a dataflow, a YAML or Python file, or a workload's name; several become queries of one application.
+    `cluster` starts so many loopback workers for the run; `master` is passed on to Spark as it is. With the same
+    `checkpoint` and `journal` as an earlier run, that run goes on. `machine` names a machine class of `classes` that
+    executors run on: then the run has a bill. `audit` is the share of records that also go through the best
+    alternate while a cheaper one runs, to measure its value. The HTML report is written beside the journal.
+    """
+    dataflow, several = find_flows(flow)
+    if master is not None and cluster is not None:
+        raise InputError("--master and --cluster exclude each other: --cluster starts a cluster of its own")
+    if machine is not None:  # a wrong name is told before Spark starts
+        executor_class(machine, classes, cores=1, available=None)
+    runs = choose_policies(policies, options)
+    settings = loop_settings(options, interval_s=interval_s, dry_run=dry_run)
+    resume, controls = _earlier_run(journal, checkpoint)
+    stop = threading.Event()
+    totals = Totals(dataflow)
+    with ExitStack() as stack:
+        stack.enter_context(_stopping_on_signals(stop))
+        limit = max_executors
+        given = dict(conf or {})
+        if cluster is not None:
+            limit = limit or cluster
+            if not 1 <= executors <= limit:
+                raise InputError(f"--executors {executors} does not fit a cluster of {limit}")
+            loopback = stack.enter_context(LoopbackCluster(workers=cluster, cores=1, memory="1g"))
+            master, given = loopback.master_url, {**ON_LOOPBACK, **given}
+        spark = _session(dataflow, master or DEFAULT_MASTER, given)
+        stack.callback(spark.stop)
+        if cluster is not None and given.get("spark.dynamicAllocation.enabled") != "true":
+            have_executors(spark, executors, given=cluster)
+        folder = checkpoint or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-")))
+        runtime = (launch_shared if several else launch)(
+            spark,
+            dataflow,
+            checkpoint=folder,
+            controls=controls,
+            audit=audit,
+            options=RuntimeOptions(machine=_machine(spark, machine, classes, limit)),
+        )
+        stack.callback(runtime.stop)
+        # Before that: the batch that a stop cuts short is no error.
+        stack.callback(spark.sparkContext.setLogLevel, "OFF")
+        autopilot = Autopilot(
+            runtime,
+            runs,
+            settings=settings,
+            journal=journal,
+            options={
+                "command": "run",
+                "policies": ",".join(each.policy.name for each in runs),
+                "checkpoint": _resolved(checkpoint),
+            },
+            resume=resume,
+            subscribers=[totals, *subscribers],
+        )
+        stack.callback(autopilot.journal.close)
+        with autopilot:
+            _wait(runtime, stop, for_s)
+        failure = runtime.failure()
+        story = autopilot.report()
+        figures = _figures(dataflow, totals, runtime, autopilot)
+    figures["bill"] = totals.cost if machine is not None else None
+    figures["journal"] = str(journal)
+    figures["report"] = write_report(
+        report or journal.with_name(f"{figures['run'] or 'run'}.html"), figures, totals.cycles, story
+    )
+    return RunResult(
+        figures=figures, missed=_missed(figures), failure=None if failure is None else _first_line(failure)
+    )
+
+
+def _earlier_run(journal_path: Path, checkpoint: Path | None) -> tuple[str | None, dict[str, Any]]:
+    """The newest run in the journal on the same checkpoint, to go on with, and the controls it had in force."""
+    with open_journal(journal_path) as journal:
+        if checkpoint is None or not checkpoint.exists():
+            return None, {}
+        known = [run.id for run in journal.runs() if run.options.get("checkpoint") == _resolved(checkpoint)]
+        latest = journal.latest(known[-1]) if known else None
+        return (None, {}) if latest is None else (known[-1], controls_of(desired_of(latest)))
+
+
+def _resolved(checkpoint: Path | None) -> str:
+    return "" if checkpoint is None else str(checkpoint.resolve())
+
+
+def _session(dataflow: Dataflow, master: str, conf: Mapping[str, str]) -> SparkSession:
+    kafka: dict[str, str] = {}
+    if any(o.connector is not None and o.connector.kind == "kafka" for o in dataflow.operators):
+        kafka = kafka_connector_conf()
+    spark = create_session(master, f"penstock {dataflow.name}", extra_conf={**kafka, **conf})
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _machine(spark: SparkSession, machine: str | None, classes: str, limit: int | None) -> MachineClass:
+    """What an executor is and costs."""
+    if machine is None:
+        return replace(EXECUTOR, available=limit)
+    cores = max(e.cores for e in Executors(spark).list())
+    return executor_class(machine, classes, cores=cores, available=limit)
+
+
+def _wait(runtime: SparkRuntime | SharedRuntime, stop: threading.Event, seconds: float | None) -> None:
+    """Return when the time is over, somebody said stop, or the query has ended."""
+    # The time counts from the first batch: starting up is not part of what was asked for.
+    end_s: float | None = None
+    while not stop.is_set() and runtime.query_is_active():
+        if seconds is not None:
+            if end_s is None and runtime.has_begun():
+                end_s = time.monotonic() + seconds
+            if end_s is not None and time.monotonic() >= end_s:
+                return
+        stop.wait(0.2)
+
+
+@contextmanager
+def _stopping_on_signals(stop: threading.Event) -> Iterator[None]:
+    """Let Ctrl-C and a polite kill end the run cleanly, with its report."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {n: signal.signal(n, lambda *_: stop.set()) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _figures(
+    dataflow: Dataflow, totals: Totals, runtime: SparkRuntime | SharedRuntime, autopilot: Autopilot
+) -> dict[str, Any]:
+    usage = runtime.usage
+    return {
+        "flow": dataflow.name,
+        "run": autopilot.loop.run_id,
+        "seconds": totals.seconds,
+        "batches": usage.batches,
+        "records_in": usage.records_in,
+        "records_out": totals.records_out,
+        "shed": round(totals.shed),
+        "dropped": totals.dropped(),
+        "latency_ms": totals.latency_ms(),
+        "constraints": totals.constraints(),
+        "accuracy": totals.accuracy(),
+        "executor_seconds": usage.executor_seconds,
+        "alternates": totals.alternates(),
+        "actions": totals.actions(),
+        "faults": dict(autopilot.loop.faults),
+        "unavailable": {c.name: c.unavailable for c in runtime.capabilities.missing()},
+    }
+
+
+def _first_line(failure: BaseException) -> str:
+    return str(failure).strip().splitlines()[0][:300]
+
+
+def _missed(figures: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(
+        f"{c['name']}: held in {c['held']:.0%} of the intervals"
+        for c in figures["constraints"]
+        if c["held"] not in (None, 1)
+    )
