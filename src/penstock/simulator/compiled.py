@@ -14,24 +14,25 @@ from penstock.telemetry import sketch
 FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
 
 _HERE = Path(__file__).parent
-_SOURCES = (
-    *(
-        _HERE / f"{name}.py"
-        for name in (
-            "agenda",
-            "channels",
-            "compiled",
-            "draws",
-            "flows",
-            "fluid_kernel",
-            "fluid_limits",
-            "kernel",
-        )
-    ),
-    *(_HERE / f"{name}.py" for name in ("processors", "records", "tables")),
-    Path(sketch.__file__),  # its constants are compiled in
+_NAMES = (
+    "agenda",
+    "channels",
+    "compiled",
+    "discrete_kernel",
+    "discrete_tables",
+    "draws",
+    "fluid_kernel",
+    "fluid_limits",
+    "fluid_tables",
+    "microbatch_kernel",
+    "processors",
+    "records",
 )
-_STAMP = hashlib.sha256(b"".join(p.read_bytes() for p in _SOURCES if p.exists())).hexdigest()
+_SOURCES = (
+    *(_HERE / f"{name}.py" for name in _NAMES),
+    Path(sketch.__file__),
+)  # its constants are compiled in
+_STAMP = hashlib.sha256(b"".join(p.read_bytes() for p in _SOURCES)).hexdigest()
 
 
 def compiled(function: FunctionT) -> FunctionT:

@@ -13,12 +13,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.control import Desired
 from penstock.dataflow import Dataflow, OperatorId
 from penstock.dataflow.connectors import expected_load
+from penstock.spark.internals.control_log import resumed_controls
 from penstock.spark.internals.controls import get_controls, seeded
 from penstock.spark.internals.errors import SparkInternalsError
 from penstock.spark.internals.executors import Executors
 from penstock.spark.internals.pacing import Pacing, stop_cleanly
 from penstock.spark.internals.repartition import repartition_state
-from penstock.spark.internals.task_controls import ControlDocument
 from penstock.spark.observe.machine_load import HostWatch
 from penstock.spark.observe.source_rates import KafkaSource, PlainSource, ReplaySource, SourceReader
 from penstock.spark.query.assembly import OutputMode
@@ -52,7 +52,7 @@ def launch(
         spark, dataflow, checkpoint=checkpoint, state_partitions=state_partitions, output_mode=output_mode
     )
     values = {**(controls or {}), **({AUDIT: audit} if audit else {})}
-    with seeded(spark, ControlDocument(version=1, current=values)):
+    with seeded(spark, resumed_controls(spark, str(checkpoint), values)):
         query = compiled.start(trigger_s=trigger_s)
 
     def restart(running: StreamingQuery, partitions: int) -> StreamingQuery:

@@ -11,7 +11,7 @@ from penstock.dataflow import Dataflow, Load, constant, staircase
 from penstock.policies.actions import Scale
 from penstock.policies.elasticity import NodeOptions
 from penstock.policies.elasticity.microbatch import BatchCost, latency_s
-from penstock.policies.elasticity.nodes import need_of
+from penstock.policies.elasticity.nodes import Demand, need_of
 from penstock.telemetry import Batches
 from penstock_papers.nephele.primetester import primetester
 from tests.policies.elasticity.engine import BatchEngine, steer
@@ -58,10 +58,12 @@ def test_more_load_never_needs_fewer_nodes(rate: float, more: float, overhead: f
     )
     snapshot = engine.interval(5.0)
     assert snapshot.batches is not None
-    cost = BatchCost().learn(snapshot.batches, 1.0)
+    costs = {"": BatchCost().learn(snapshot.batches, 1.0)}
     (constraint,) = engine.flow.constraints
+    demand = Demand.of(snapshot)
     less, greater = (
-        need_of(snapshot, constraint, cost, NodeOptions(), rate_rps=r).nodes for r in (rate, rate + more)
+        need_of(snapshot, demand, costs, 0, constraint, NodeOptions(), rates_rps=np.array([r])).nodes
+        for r in (rate, rate + more)
     )
     assert less <= greater
 

@@ -19,6 +19,8 @@ from penstock.telemetry import Batches
 WAIT_SHARE: dict[Statistic, float] = {"mean": 0.5, "p50": 0.5, "p95": 0.95, "p99": 0.99}
 """How much of the time between two batches a record waits: arrivals are spread evenly over it."""
 
+SIGMAS: dict[Statistic, float] = {"mean": 0.0, "p50": 0.0, "p95": 1.645, "p99": 2.326}
+
 FORGET = 0.97
 """How much of the weight of earlier batches is left after one more."""
 
@@ -52,6 +54,8 @@ class BatchCost:
     """Records of batches whose work was measured."""
     work_s: float = 0.0
     """Core-seconds of that work."""
+    off: float = 0.0
+    """Squares of how far batches were from what was expected of them, as shares of it."""
 
     def learn(self, batches: Batches, cores: float, keep: float = 1.0) -> BatchCost:
         """With the given batches, which ran on `cores` cores; empty batches teach nothing of the cost of records.
@@ -72,6 +76,7 @@ class BatchCost:
         expected = self.overhead_s + self.record_s * share
         weight = min(1.0, OUTLIER * expected / seconds) if self.known else 1.0
         measured = weight if math.isfinite(busy) and busy > 0 else 0.0
+        off = min(1.0, seconds / expected - 1) ** 2 if expected > 0 else 0.0
         return BatchCost(
             weight=self.weight * FORGET + weight,
             x=self.x * FORGET + weight * share,
@@ -81,6 +86,7 @@ class BatchCost:
             fixed=self.fixed * FORGET + weight * max(0.0, fixed if math.isfinite(fixed) else 0.0),
             work_records=self.work_records * FORGET + measured * records,
             work_s=self.work_s * FORGET + (measured * busy if measured else 0.0),
+            off=self.off * FORGET + weight * off,
         )
 
     @property
@@ -97,6 +103,11 @@ class BatchCost:
     def record_s(self) -> float:
         """s: core-seconds per record."""
         return self._line()[1]
+
+    @property
+    def variation(self) -> float:
+        """How far batches are from what is expected of them: standard deviation as a share."""
+        return math.sqrt(self.off / self.weight) if self.known else 0.0
 
     def _line(self) -> tuple[float, float]:
         """Least squares, drawn to the measured fixed part and to the measured work per record.
@@ -137,12 +148,17 @@ def latency_s(
     cores: NDArray[np.float64],
     interval_s: float = 0.0,
     statistic: Statistic = "mean",
+    variation: float = 0.0,
 ) -> NDArray[np.float64]:
-    """Latency from a record's birth to the end of its batch, in the steady state, for each number of cores."""
+    """Latency from a record's birth to the end of its batch, in the steady state, for each number of cores.
+
+    Of batches that vary, a percentile meets the long ones: `SIGMAS` standard deviations above the mean.
+    """
     period = batch_length_s(overhead_s, record_s, rate_rps, cores, interval_s)
     finite = np.where(np.isfinite(period), period, 0.0)
     duration = overhead_s + record_s * rate_rps * finite / cores
-    return np.where(np.isfinite(period), WAIT_SHARE[statistic] * finite + duration, np.inf)
+    longer = 1 + SIGMAS[statistic] * variation
+    return np.where(np.isfinite(period), longer * (WAIT_SHARE[statistic] * finite + duration), np.inf)
 
 
 def cores_to_drain(

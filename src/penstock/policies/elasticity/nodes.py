@@ -1,7 +1,12 @@
-"""Hold a latency bound with the fewest nodes, on a runtime that works in micro-batches."""
+"""Hold the latency bounds of all queries of an application with the fewest nodes, where they work in micro-batches.
+
+Nodes belong to the application: its queries share their cores. A query has what the others leave, so its bound decides
+how many cores there must be in all, and the query that needs the most decides how many nodes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,14 +19,21 @@ from penstock.policies.elasticity.microbatch import BatchCost, batch_length_s, c
 from penstock.policies.elasticity.options import NodeOptions
 from penstock.policies.policy import Notice, Proposal
 from penstock.policies.reasons import Reason
-from penstock.telemetry import Snapshot, Sources
+from penstock.telemetry import Snapshot
+from penstock.telemetry.moments import totals
+
+Floats = NDArray[np.float64]
 
 STEADY = 1.1
 """A rate within this factor of its slow mean counts as steady."""
 FAR = 4.0
 """A latency is far below its bound when this many times as much would still hold it."""
+LONG = 2.0
+"""A batch that runs this many times as long as expected says that the expectation is wrong."""
 TRIAL_REST_S = 600.0
 """After a trial that had to be taken back, none is made at such a load for this long."""
+LEAST_SHARE = 0.05
+"""Share of the cores that a query is taken to have however busy the others are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +49,11 @@ class Trial:
 class NodeMemory:
     """What batches cost, what the load will be, what was wanted lately as (time, nodes), what is under way."""
 
-    cost: BatchCost = field(default_factory=BatchCost)
+    costs: Mapping[str, BatchCost] = field(default_factory=dict)
+    """By query name."""
     foresight: Foresight | None = None
+    """A column per query, in the order of `names`."""
+    names: tuple[str, ...] = ()
     wanted: tuple[tuple[float, int], ...] = ()
     changed_s: float = float("-inf")
     """When the number of nodes last changed."""
@@ -48,14 +63,83 @@ class NodeMemory:
     startup_s: float | None = None
     """How long nodes were seen to take to start."""
     usual_rps: float = 0.0
-    """Slow mean of the rate."""
+    """Slow mean of the rate of all queries."""
     trial: Trial | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Demand:
+    """What each query has to carry, in the order of `names`."""
+
+    names: tuple[str, ...]
+    rate_rps: Floats
+    """NaN where it is not known."""
+    backlog: Floats
+    keep: Floats
+    interval_s: Floats
+    running_s: Floats
+    """How long the batch under way has run."""
+    fresh: NDArray[np.bool_]
+    """Whether the figures of the query may be used at all."""
+    partitions: Floats
+    """Tasks of the widest stage; infinite where that is not known."""
+    constraints: tuple[tuple[int, Constraint], ...]
+    """With the query that each is about."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Demand:
+        """From the sources of each query; a runtime without queries is one."""
+        queries, sources = snapshot.queries, snapshot.sources
+        count = max(1, len(queries))
+        mine = queries.of_operators(sources.operator) if len(queries) else np.zeros(len(sources), np.int64)
+        known = sources.known & np.isfinite(sources.produced_rps)
+        rate = totals(mine, np.where(known, sources.produced_rps, 0.0), count)
+        read = totals(mine, np.where(known, np.maximum(sources.read_rps, 0.0), 0.0), count)
+        passed = totals(mine, np.where(known, np.maximum(sources.read_rps, 0.0) * sources.keep, 0.0), count)
+        lowest = np.array(
+            [sources.keep[mine == q].mean() if (mine == q).any() else 1.0 for q in range(count)]
+        )
+        seen = totals(mine, known.astype(np.float64), count) > 0
+        of = snapshot.constraint_queries if len(queries) else np.zeros(len(snapshot.constraints), np.int64)
+        interval = 0.0 if snapshot.batches is None else snapshot.batches.interval_s
+        return cls(
+            names=queries.names if len(queries) else ("",),
+            rate_rps=np.where(seen, rate, np.nan),
+            backlog=totals(mine, np.where(known, sources.backlog_records, 0.0), count),
+            keep=np.where(read > 0, passed / np.where(read > 0, read, 1.0), lowest),
+            interval_s=queries.interval_s if len(queries) else np.full(1, interval),
+            running_s=queries.running_s if len(queries) else np.zeros(1),
+            fresh=(queries.known & queries.active) if len(queries) else np.ones(1, np.bool_),
+            partitions=_partitions(snapshot, count),
+            constraints=tuple(zip(of.tolist(), snapshot.dataflow.constraints, strict=True)),
+        )
+
+    @property
+    def total_rps(self) -> float:
+        """Of all queries whose rate is known."""
+        return float(np.nansum(self.rate_rps))
+
+
+def usable_cores(cores: Floats, partitions: float) -> Floats:
+    """Cores that a stage of so many tasks can use at once: tasks run in waves, and the last wave may be half empty."""
+    if not np.isfinite(partitions):
+        return cores
+    return np.asarray(partitions / np.ceil(partitions / np.maximum(cores, 1e-9) - 1e-9))
+
+
+def _partitions(snapshot: Snapshot, count: int) -> Floats:
+    widest = np.ones(count)
+    rows = np.arange(len(snapshot.operators))
+    mine = snapshot.queries.of_operators(rows) if len(snapshot.queries) else np.zeros(len(rows), np.int64)
+    np.maximum.at(widest, np.minimum(mine, count - 1), snapshot.operators.parallelism)
+    return np.where(widest > 1, widest, np.inf)  # a runtime that does not tell has 1 everywhere
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
     """Nodes that one constraint needs, and the numbers behind it."""
 
+    query: int
     constraint: Constraint
     nodes: int
     rate_rps: float
@@ -68,7 +152,8 @@ class NodeElasticity:
     """As few nodes as hold every latency constraint: ready before a foreseen rise, backlog included.
 
     It grows at once and shrinks with patience. What was measured overrules the model: nodes that hold the bounds with
-    a steady load are enough, and where there is room for a mistake one node fewer is tried.
+    a steady load are enough, and where there is room for a mistake one node fewer is tried. While a batch runs longer
+    than it should, or a query's figures are missing, nothing is given back.
     """
 
     name = "elasticity"
@@ -81,33 +166,45 @@ class NodeElasticity:
         self, snapshot: Snapshot, memory: NodeMemory, options: NodeOptions
     ) -> tuple[Proposal, NodeMemory]:
         """Scale the nodes, or say which bound cannot be held."""
-        memory = _observed(snapshot, memory, options)
+        demand = Demand.of(snapshot)
+        memory = _observed(snapshot, demand, memory, options)
         current, now_s = memory.nodes, snapshot.time_s
-        if not memory.cost.known or not current or not snapshot.dataflow.constraints:
+        known = [q for q, name in enumerate(demand.names) if memory.costs.get(name, BatchCost()).known]
+        ours = [(q, c) for q, c in demand.constraints if q in known and np.isfinite(demand.rate_rps[q])]
+        if not current or not ours:
             return Proposal(policy=self.name), memory
-        rate = _rate_rps(snapshot.sources)
-        soon, later = _foreseen(rate, memory, options)
-        content = _content(snapshot, memory, rate, options)
+        rates = np.nan_to_num(demand.rate_rps)
+        soon, later = _foreseen(rates, memory, options)
         needs = [
-            need_of(snapshot, c, memory.cost, options, rate_rps=max(rate, soon))
-            for c in snapshot.dataflow.constraints
+            need_of(snapshot, demand, memory.costs, q, c, options, rates_rps=np.maximum(rates, soon))
+            for q, c in ours
         ]
         need = max(needs, key=lambda n: n.nodes)
-        wants, enough = need.nodes, content and soon <= STEADY * rate
-        late = ~_held(snapshot, options)
-        notices = tuple(_out_of_reach(n, options) for i, n in enumerate(needs) if not n.feasible and late[i])
-        if enough:
+        content = _content(snapshot, demand, memory, options)
+        wants = need.nodes
+        if content and soon.sum() <= STEADY * rates.sum():
             wants = min(wants, current)
+        late = {
+            c.name
+            for c, held in zip(snapshot.dataflow.constraints, _held(snapshot, options), strict=True)
+            if not held
+        }
+        notices = tuple(
+            _out_of_reach(n, options) for n in needs if not n.feasible and n.constraint.name in late
+        )
         # Not worth giving back what will be needed again before it could be had again.
-        then = max(need_of(snapshot, n.constraint, memory.cost, options, rate_rps=later).nodes for n in needs)
+        then = max(
+            need_of(snapshot, demand, memory.costs, n.query, n.constraint, options, rates_rps=later).nodes
+            for n in needs
+        )
         recent = tuple((t, n) for t, n in memory.wanted if t > now_s - _patience_s(memory, options))
         memory = replace(memory, wanted=(*recent, (now_s, max(wants, min(then, current)))))
         target = wants if wants > current else min(current, max(n for _, n in memory.wanted))
-        if wants <= current and not _patient(now_s, memory, options):
+        if wants <= current and not (_patient(now_s, memory, options) and _certain(snapshot, demand, memory)):
             target = current
-        elif target == current and content and _trial_is_safe(snapshot, memory, rate, options):
+        elif target == current and content and _trial_is_safe(snapshot, memory, rates.sum(), options):
             target = current - 1
-            memory = replace(memory, trial=Trial(time_s=now_s, nodes=target, rate_rps=rate))
+            memory = replace(memory, trial=Trial(time_s=now_s, nodes=target, rate_rps=float(rates.sum())))
         if target == current:
             return Proposal(policy=self.name, notices=notices), memory
         if target > current:
@@ -115,7 +212,7 @@ class NodeElasticity:
         action = Scale(
             current=current,
             target=target,
-            reason=_reason(snapshot, need, memory, target=target),
+            reason=_reason(snapshot, demand, need, memory, target=target),
             expects=Expectation(
                 metric="latency_s",
                 subject=need.constraint.name,
@@ -128,53 +225,67 @@ class NodeElasticity:
 
 
 def need_of(
-    snapshot: Snapshot, constraint: Constraint, cost: BatchCost, options: NodeOptions, *, rate_rps: float
+    snapshot: Snapshot,
+    demand: Demand,
+    costs: Mapping[str, BatchCost],
+    query: int,
+    constraint: Constraint,
+    options: NodeOptions,
+    *,
+    rates_rps: Floats,
 ) -> Need:
     """The fewest nodes that the model says hold one constraint with that load and the backlog, nothing shed."""
-    nodes, sources = snapshot.nodes, snapshot.sources
-    per_node = float(nodes.cores[nodes.known].mean()) if nodes.known.any() else float(nodes.cores.mean())
-    backlog = float(sources.backlog_records[sources.known].sum())
+    cost, rate = costs[demand.names[query]], float(rates_rps[query])
     counts = np.arange(options.min_nodes, max(options.min_nodes, _limit(snapshot, options)) + 1)
-    cores = counts.astype(np.float64) * per_node
-    interval = snapshot.batches.interval_s if snapshot.batches is not None else 0.0
-    o, s = cost.overhead_s, cost.record_s
+    cores = counts.astype(np.float64) * _cores_per_node(snapshot)
+    work = np.array([costs.get(name, BatchCost()).record_s for name in demand.names]) * rates_rps
+    # The others' work is done by some of the cores; this query has the rest.
+    free = np.maximum(cores - (work.sum() - work[query]), LEAST_SHARE * cores)
+    free = np.minimum(free, usable_cores(cores, float(demand.partitions[query])))
+    o, s, interval = cost.overhead_s, cost.record_s, float(demand.interval_s[query])
     bound = constraint.bound_ms / 1e3
-    predicted = latency_s(o, s, rate_rps, cores, interval, constraint.statistic)
-    holds = (predicted <= options.margin * bound) & (rate_rps * s / cores <= options.utilisation)
+    predicted = latency_s(o, s, rate, free, interval, constraint.statistic, cost.variation)
+    holds = (predicted <= options.margin * bound) & (work.sum() / cores <= options.utilisation)
     # What one ordinary batch holds is no backlog: it is read by the next one.
-    length = batch_length_s(o, s, rate_rps, cores[-1:], interval)[0]
-    spare = max(0.0, backlog - 2 * rate_rps * (length if np.isfinite(length) else bound))
-    drains = cores >= cores_to_drain(o, s, rate_rps, spare, options.catch_up_s, bound / 2) - 1e-9
+    length = batch_length_s(o, s, rate, free[-1:], interval)[0]
+    spare = max(0.0, float(demand.backlog[query]) - 2 * rate * (length if np.isfinite(length) else bound))
+    drains = free >= cores_to_drain(o, s, rate, spare, options.catch_up_s, bound / 2) - 1e-9
     enough = holds & (drains | (spare <= 0))
     feasible = bool(enough.any())
     at = int(np.argmax(enough)) if feasible else len(counts) - 1
     return Need(
+        query=query,
         constraint=constraint,
         nodes=int(counts[at]),
-        rate_rps=rate_rps,
+        rate_rps=rate,
         predicted_s=float(predicted[at]),
         feasible=feasible,
         for_backlog=feasible and bool(holds[:at].any()),
     )
 
 
-def _observed(snapshot: Snapshot, memory: NodeMemory, options: NodeOptions) -> NodeMemory:
+def _observed(snapshot: Snapshot, demand: Demand, memory: NodeMemory, options: NodeOptions) -> NodeMemory:
     """With what the snapshot teaches."""
-    nodes, sources, now_s = snapshot.nodes, snapshot.sources, snapshot.time_s
+    nodes, now_s = snapshot.nodes, snapshot.time_s
     staying = ~nodes.draining
     current, ready = int(staying.sum()), int((staying & nodes.ready).sum())
-    cost = memory.cost
+    costs = {name: memory.costs.get(name, BatchCost()) for name in demand.names}
     changed_s = now_s if current != memory.nodes else memory.changed_s
     # At the start, and when a node comes, everything is cold: such batches teach nothing about later ones.
     if snapshot.batches is not None and now_s - changed_s >= options.settle_s:
         cores = float(nodes.cores[staying & nodes.ready].sum())
-        cost = cost.learn(snapshot.batches.of_query(0), cores, _kept(sources))
+        work = np.array([costs[n].record_s for n in demand.names]) * np.nan_to_num(demand.rate_rps)
+        for q, name in enumerate(demand.names):
+            free = max(cores - float(work.sum() - work[q]), LEAST_SHARE * cores)
+            free = min(free, float(usable_cores(np.array([cores]), float(demand.partitions[q]))[0]))
+            mine = snapshot.batches.of_query(q) if len(snapshot.queries) else snapshot.batches
+            costs[name] = costs[name].learn(mine, free, float(demand.keep[q]))
     foresight = memory.foresight
-    if foresight is None:
+    if foresight is None or demand.names != memory.names:
         ahead_s = 2 * options.startup_s + options.shrink_after_s
-        foresight = Foresight.start(1, step_s=snapshot.interval_s, horizon_s=ahead_s)
-    rate = _rate_rps(sources)
-    foresight = foresight.observe(np.array([rate if sources.known.any() else np.nan]))
+        foresight = Foresight.start(len(demand.names), step_s=snapshot.interval_s, horizon_s=ahead_s)
+    foresight = foresight.observe(demand.rate_rps)
+    rate = demand.total_rps
     fade = float(np.exp(-snapshot.interval_s / options.shrink_after_s))
     asked, startup_s, trial = memory.asked, memory.startup_s, memory.trial
     if asked is not None and ready >= asked[1]:
@@ -187,8 +298,9 @@ def _observed(snapshot: Snapshot, memory: NodeMemory, options: NodeOptions) -> N
         trial = None
     return replace(
         memory,
-        cost=cost,
+        costs=costs,
         foresight=foresight,
+        names=demand.names,
         changed_s=changed_s,
         nodes=current,
         asked=asked,
@@ -198,28 +310,41 @@ def _observed(snapshot: Snapshot, memory: NodeMemory, options: NodeOptions) -> N
     )
 
 
-def _foreseen(rate: float, memory: NodeMemory, options: NodeOptions) -> tuple[float, float]:
+def _foreseen(rates: Floats, memory: NodeMemory, options: NodeOptions) -> tuple[Floats, Floats]:
     """The highest rates to be ready for: until nodes asked for now would work, and if they were asked for later."""
     foresight, caution = memory.foresight, options.caution
     if foresight is None or not foresight.season_steps:
-        return rate, rate  # without a known cycle the best forecast of a step is no forecast
+        return rates, rates  # without a known cycle the best forecast of a step is no forecast
     startup_s = options.startup_s if memory.startup_s is None else memory.startup_s
     within = (startup_s + foresight.step_s, startup_s + foresight.step_s + options.shrink_after_s)
     soon, later = (
-        float(foresight.highest_rps(w, sigmas=caution, most=options.most_caution)[0]) for w in within
+        np.nan_to_num(foresight.highest_rps(w, sigmas=caution, most=options.most_caution)) for w in within
     )
-    return soon, max(soon, later)
+    return soon, np.maximum(soon, later)
 
 
-def _content(snapshot: Snapshot, memory: NodeMemory, rate: float, options: NodeOptions) -> bool:
+def _content(snapshot: Snapshot, demand: Demand, memory: NodeMemory, options: NodeOptions) -> bool:
     """Whether all bounds are held with room to spare, and will be: by far, or under a load that stays as it is."""
-    table, sources = snapshot.constraints, snapshot.sources
+    table, rate = snapshot.constraints, demand.total_rps
     # What waits in the steady state is what comes in the two batches of a record's latency at most.
     ordinary = 1.5 * rate * float(table.latency_s.max(initial=0.0))
-    if not _held(snapshot, options).all() or sources.backlog_records[sources.known].sum() > ordinary:
+    if not _held(snapshot, options).all() or demand.backlog.sum() > ordinary:
         return False
     steady = memory.usual_rps / STEADY <= rate <= STEADY * memory.usual_rps
     return steady or bool(np.all(FAR * table.latency_s <= options.margin * table.bound_s))
+
+
+def _certain(snapshot: Snapshot, demand: Demand, memory: NodeMemory) -> bool:
+    """Whether enough is known to give something back: every query is seen, and no batch runs longer than it should."""
+    if not demand.fresh.all() or snapshot.constraints.at_least.any():
+        return False
+    cores = np.full(1, max(1.0, memory.nodes * _cores_per_node(snapshot)))
+    for q, name in enumerate(demand.names):
+        cost, rate = memory.costs[name], float(np.nan_to_num(demand.rate_rps[q]))
+        usual_s = batch_length_s(cost.overhead_s, cost.record_s, rate, cores, float(demand.interval_s[q]))[0]
+        if cost.known and demand.running_s[q] > LONG * usual_s + snapshot.interval_s:
+            return False
+    return True
 
 
 def _held(snapshot: Snapshot, options: NodeOptions) -> NDArray[np.bool_]:
@@ -260,26 +385,19 @@ def _patience_s(memory: NodeMemory, options: NodeOptions) -> float:
     return min(options.settle_s, options.shrink_after_s) if foresees else options.shrink_after_s
 
 
+def _cores_per_node(snapshot: Snapshot) -> float:
+    nodes = snapshot.nodes
+    known = nodes.known & (nodes.cores > 0)
+    return float(nodes.cores[known].mean()) if known.any() else float(nodes.cores.mean())
+
+
 def _limit(snapshot: Snapshot, options: NodeOptions) -> int:
     available = next((c.available for c in snapshot.classes if c.available), None)
     return options.max_nodes or available or len(snapshot.nodes)
 
 
-def _rate_rps(sources: Sources) -> float:
-    produced = sources.produced_rps[sources.known]
-    return float(produced[np.isfinite(produced)].sum())
-
-
-def _kept(sources: Sources) -> float:
-    """Share of all records read that the sources let pass."""
-    read = np.where(sources.known, np.maximum(sources.read_rps, 0.0), 0.0)
-    if read.sum() > 0:
-        return float((read * sources.keep).sum() / read.sum())
-    return float(sources.keep[sources.known].mean()) if sources.known.any() else 1.0
-
-
-def _reason(snapshot: Snapshot, need: Need, memory: NodeMemory, *, target: int) -> Reason:
-    sources, rate = snapshot.sources, _rate_rps(snapshot.sources)
+def _reason(snapshot: Snapshot, demand: Demand, need: Need, memory: NodeMemory, *, target: int) -> Reason:
+    rate = float(demand.rate_rps[need.query])
     if target < memory.nodes:
         tried = memory.trial is not None and memory.trial.time_s == snapshot.time_s
         code = "room-for-a-trial" if tried else "fewer-nodes-suffice"
@@ -287,6 +405,7 @@ def _reason(snapshot: Snapshot, need: Need, memory: NodeMemory, *, target: int) 
         code = "rise-foreseen"
     else:
         code = "backlog" if need.for_backlog else "bound-needs-nodes"
+    cost = memory.costs[demand.names[need.query]]
     return Reason(
         code=code,
         facts={
@@ -295,9 +414,9 @@ def _reason(snapshot: Snapshot, need: Need, memory: NodeMemory, *, target: int) 
             "predicted_ms": 1e3 * need.predicted_s if np.isfinite(need.predicted_s) else None,
             "rate_rps": rate,
             "foreseen_rps": need.rate_rps,
-            "backlog_records": float(sources.backlog_records[sources.known].sum()),
-            "batch_overhead_ms": 1e3 * memory.cost.overhead_s,
-            "record_core_us": 1e6 * memory.cost.record_s,
+            "backlog_records": float(demand.backlog[need.query]),
+            "batch_overhead_ms": 1e3 * cost.overhead_s,
+            "record_core_us": 1e6 * cost.record_s,
         },
     )
 

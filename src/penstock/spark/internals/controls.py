@@ -6,8 +6,11 @@ for map and reduce stages, mapInArrow and mapInPandas, applyInPandasWithState,
 transformWithStateInPandas, every action inside ``foreachBatch``, retried tasks and stages.
 
 Where it does not hold: code that runs on the driver has no task, so the body of ``foreachBatch`` asks
-``controls_at`` instead, and a Python data source's ``latestOffset`` and ``partitions`` see nothing. A
-query restarted from its checkpoint begins without values: start it inside ``seeded``.
+``controls_at`` instead, and a Python data source's ``latestOffset`` and ``partitions`` see nothing.
+
+The document is in the query's checkpoint (`control_log`) before it takes effect. A query restarted from
+its checkpoint begins without values: start it inside ``seeded`` with ``resumed_controls``, and the batch
+that runs again has the values it had.
 """
 
 from collections.abc import Iterator
@@ -20,15 +23,22 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.spark.internals.control_log import ControlLog, checkpoint_of, read_log, write_log
 from penstock.spark.internals.errors import SparkInternalsError, reaching
 from penstock.spark.internals.gateway import execution
 from penstock.spark.internals.task_controls import CONTROLS_KEY, ControlDocument, Values
 
 CAPABILITY = "controls"
 LOCK_WAIT_MS = 250
+TRIES = 4
+"""Batches that may be planned while the document is written to the checkpoint."""
+ANSWER_S = 30.0
+"""How long a change may take before it is given up; a query that stands still holds nobody else up."""
 
 # The lock below belongs to the JVM thread behind one Python thread. A thread of our own never gets the
 # KeyboardInterrupt that could part lock and unlock and leave the user's query waiting for ever.
+_logs: dict[str, ControlLog] = {}
+"""By run id, what this process has written; used by the one thread below."""
 _WRITER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-controls")
 
 
@@ -38,7 +48,10 @@ def set_controls(query: StreamingQuery, values: Values) -> ControlDocument:
     The effective batch is the first that Spark has not begun to plan. While Spark is planning one for
     longer than ``LOCK_WAIT_MS`` (a slow ``latestOffset``), it is the one after that. Costs 5 to 25 ms.
     """
-    return _WRITER.submit(_write, query, dict(values)).result()
+    try:
+        return _WRITER.submit(_write, query, dict(values)).result(ANSWER_S)
+    except TimeoutError as late:
+        raise SparkInternalsError(CAPABILITY, f"no answer from Spark within {ANSWER_S:g} s") from late
 
 
 def set_control(query: StreamingQuery, key: str, value: Any) -> ControlDocument:
@@ -95,11 +108,30 @@ def _write(query: StreamingQuery, values: Values) -> ControlDocument:
         if not query.isActive:
             raise SparkInternalsError(CAPABILITY, f"query {query.name or query.id} is not running")
         conf = execution(query).sparkSessionForStream().conf()
-        with _planning_paused(query) as paused:
-            ahead = 1 if paused else 2
+        log = _logs.get(query.runId) or _known_log(query)
+        for ahead in range(1, TRIES + 1):
             document = _read(conf).changed(values, from_batch=newest_batch(query) + ahead)
-            conf.set(CONTROLS_KEY, document.encode())
-        return document
+            changed = log.changed(document)
+            # Outside the lock: a slow checkpoint store must not hold up the user's query.
+            write_log(query, changed)
+            with _planning_paused(query) as paused:
+                if newest_batch(query) + (1 if paused else 2) <= document.effective_batch:
+                    conf.set(CONTROLS_KEY, document.encode())
+                    _logs[query.runId] = changed
+                    return document
+        write_log(query, log)
+        raise SparkInternalsError(CAPABILITY, "batches are planned faster than the checkpoint store writes")
+
+
+def _known_log(query: StreamingQuery) -> ControlLog:
+    """The log of a query that this process has not changed yet: from its checkpoint, else from its session."""
+    session = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    log = read_log(session, checkpoint_of(query)) if session is not None else None
+    held = get_controls(query)
+    return log or ControlLog(
+        version=held.version,
+        generations=((0, dict(held.previous)), (held.effective_batch, dict(held.current))),
+    )
 
 
 def _read(conf: Any) -> ControlDocument:
