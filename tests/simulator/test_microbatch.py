@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.api.choices import choose_policies
 from penstock.control import Loop, Settings
 from penstock.control.plan import Plan, Planned
 from penstock.dataflow import OperatorId, constant, sine, staircase
@@ -164,8 +165,6 @@ def test_pace_and_shed_take_effect() -> None:
 
 @pytest.mark.parametrize("policy", ["elasticity", "interference", "shedding", "provisioning"])
 def test_policies_run_on_it_unchanged(policy: str) -> None:
-    from penstock.cli.choices import choose_policies
-
     loads = {"a": staircase([(60, 100), (60, 900)]), "b": sine(100, 50, 40)}
     runtime = application(loads, {"a": 4e3, "b": 4e3}, executors=2, limit=4)
     loop = Loop(

@@ -260,7 +260,7 @@ class MicrobatchRuntime:
     def _run(self, until_s: float) -> None:
         model = self.engine.executors
         while True:
-            rows = kernel.advance(
+            rows = kernel.advance(  # type: ignore[call-arg]  # the columns, in the order of its parameters
                 until_s,
                 self._seed,
                 *self._q.values(),

@@ -181,7 +181,7 @@ def test_where_the_runtime_works_in_batches_nodes_are_scaled() -> None:
         snapshot = a_snapshot(batches=batches, backlog_records=50_000.0, time_s=time_s)
         proposal, memory = Elasticity().decide(snapshot, memory, OPTIONS)
     assert all(isinstance(a, Scale) and a.operator is None for a in proposal.actions)
-    assert memory.nodes.cost.known
+    assert memory.nodes.costs[""].known
     assert memory.tasks.learnt is None
 
 
