@@ -4,10 +4,9 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 BOTH   := -n 2 --dist loadfile  # two processes; a file's tests stay together, they share what is slow to make
-CLUSTER := -m "cluster and not live"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-spark test-cluster test-live test-spark-4.1 check lint types examples bench lock clean
+.PHONY: help setup demo test test-quick test-spark test-cluster test-live test-wheel test-spark-4.1 check lint types examples bench lock clean
 
 help:            ## this list
 	@grep -hE '^[a-z][a-z0-9.-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -25,7 +24,7 @@ demo: setup      ## the main job: a dataflow under control, about two minutes, w
 	$(BIN)/python examples/demo.py
 
 test: setup      ## the tests: the quick ones, then those on real Spark, in local mode and on a loopback cluster
-	$(BIN)/pytest tests --ignore=tests/spark $(BOTH)
+	$(BIN)/pytest tests --ignore=tests/spark -m "not wheel" $(BOTH)
 	$(BIN)/pytest tests/spark -m "not live and not cluster"
 	@$(MAKE) --no-print-directory test-cluster
 
@@ -35,8 +34,11 @@ test-quick: setup  ## everything that needs no Spark
 test-spark: setup  ## every test on real Spark, those on the loopback cluster last
 	$(BIN)/pytest tests/spark
 
-test-cluster: setup  ## only the tests on a loopback cluster: moves, scaling, kills (ten minutes); one that fails has a second try
-	$(BIN)/pytest tests/spark $(CLUSTER) || $(BIN)/pytest tests/spark $(CLUSTER) --last-failed --last-failed-no-failures none
+test-cluster: setup  ## only the tests on a loopback cluster: moves, scaling, kills (ten minutes)
+	$(BIN)/pytest tests/spark -m "cluster and not live"
+
+test-wheel: setup  ## the product alone: its wheel in a clean environment (needs a package index, a few minutes)
+	$(BIN)/pytest tests/test_wheel.py
 
 test-live: setup  ## policies at work on real Spark under load; they compare times and want a quiet machine
 	$(BIN)/pytest tests/spark -m live
@@ -57,12 +59,12 @@ types: setup     ## mypy, strict
 examples: setup  ## every example, as CI runs them
 	$(BIN)/pytest tests/test_examples.py
 
-check: lint types test  ## what CI runs
+check: lint types test test-wheel  ## what CI runs
 
 bench: setup     ## the list of benchmarks; penstock bench NAME runs one
 	$(BIN)/penstock bench
 
-LOCK = uv pip compile -q pyproject.toml src/penstock_papers/pyproject.toml --extra dev --extra solvers --generate-hashes \
+LOCK = uv pip compile -q pyproject.toml src/penstock_papers/pyproject.toml --extra dev --extra plots --extra solvers --generate-hashes \
 	--no-emit-index-url --no-emit-package penstock --no-header --python-version 3.11
 
 lock:            ## resolve dependencies anew (needs uv)

@@ -6,17 +6,17 @@ import html
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import matplotlib
-
-matplotlib.use("svg")  # draws without a display
-from matplotlib import pyplot as plt
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING, Any
 
 from penstock.control.brief import Brief
 from penstock.control.record import Cycle
 from penstock.control.sentences import shown
+from penstock.extras import MissingExtraError, optional
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+matplotlib, plt = optional("matplotlib"), optional("matplotlib.pyplot")
 
 _COLOURS = ("#1f6f8b", "#d1495b", "#66a182", "#edae49", "#8d6a9f", "#30638e")
 _ACTION_COLOUR = "#999999"
@@ -59,7 +59,10 @@ def html_report(
 ) -> str:
     """The page; `story` is the explanation of the run as text."""
     body = [_table(section) for section in sections]
-    picture = timeline_svg(cycles)
+    try:
+        picture = timeline_svg(cycles)
+    except MissingExtraError as missing:
+        picture = f"<p>{html.escape(str(missing))}</p>"
     if picture:
         body.append(f"<h2>Over time</h2>{picture}")
     if story:
@@ -90,6 +93,7 @@ def timeline_svg(cycles: Sequence[Cycle]) -> str:
     seen = [(c, c.brief) for c in cycles if c.brief is not None]
     if len(seen) < 2:
         return ""
+    matplotlib.use("svg")  # draws without a display
     start = seen[0][1].time_s - seen[0][1].interval_s
     times = [brief.time_s - start for _, brief in seen]
     briefs = [brief for _, brief in seen]

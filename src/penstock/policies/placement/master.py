@@ -20,13 +20,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import highspy
 import numpy as np
 import numpy.typing as npt
 
+from penstock.extras import optional
 from penstock.policies.placement.budget import Budget
 from penstock.policies.placement.counts import CountProblem, Counts, pattern_values
 from penstock.policies.placement.problem import Floats, Ints
+
+highspy = optional("highspy")
 
 COLUMNS_PER_ROUND = 60
 """New columns of each class in a round of pricing."""
@@ -277,14 +279,14 @@ class _Program:
         rows = np.arange(columns.start, columns.stop, dtype=np.int32)
         self._highs.changeColsCost(len(rows), rows, values)
 
-    def solve(self, budget: Budget) -> highspy.HighsModelStatus:
+    def solve(self, budget: Budget) -> Any:
         """Run until it is solved or the budget is spent."""
         limit_s = max(budget.remaining_s(), 1e-3)
         while True:
             # HiGHS counts its time limit from the model's first run, not from this one.
             self._highs.setOptionValue("time_limit", self._highs.getRunTime() + limit_s)
             self._highs.run()
-            status: highspy.HighsModelStatus = self._highs.getModelStatus()
+            status = self._highs.getModelStatus()
             # It counts wall time; a budget of CPU time is then not spent where others have the machine.
             if status != highspy.HighsModelStatus.kTimeLimit or budget.spent():
                 return status

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pymetis
 import scipy.sparse as sparse
 
+from penstock.extras import optional
 from penstock.policies.placement.packing import demand_shares, repaired, supply_shares
 from penstock.policies.placement.problem import Assignment, Floats, Ints, PlacementProblem
+
+pymetis = optional("pymetis")
 
 # METIS adds weights in 32-bit integers; totals stay well below that.
 WEIGHT_TOTAL = 2**28
