@@ -220,6 +220,14 @@ class SqliteJournal:
         rows = self._all(query, run)
         return self._snapshot(*rows[0]) if rows else None
 
+    def snapshots(self, run: str, *, at_most: int) -> Iterator[Snapshot]:
+        """Full snapshots of a run that are still kept, evenly spread up to the newest one, oldest first."""
+        ids = [row[0] for row in self._all("SELECT id FROM evidence WHERE run = ? ORDER BY id", run)]
+        for id_ in reversed(ids[:: -max(1, -(-len(ids) // at_most))]):
+            rows = self._all("SELECT dataflow, snapshot FROM evidence WHERE id = ?", id_)
+            if rows:  # another process may have dropped it meanwhile
+                yield self._snapshot(*rows[0])
+
     def latest(self, run: str) -> Latest | None:
         """Where the run stands; None before its first cycle."""
         rows = self._all("SELECT number, time_s, memories, standing FROM latest WHERE run = ?", run)
