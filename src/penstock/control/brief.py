@@ -177,18 +177,23 @@ def _batches(snapshot: Snapshot) -> tuple[BatchBrief, ...]:
     batches = snapshot.batches
     if batches is None or not len(batches):
         return ()
-    brief = BatchBrief(
-        query=snapshot.dataflow.name,
-        batches=len(batches),
-        records=_tidy(batches.records.sum()),
-        duration_s=_tidy(batches.duration_s.mean()),
-        fixed_s=_tidy(batches.fixed_s.mean()),
-    )
-    return (brief,)
+    briefs = []
+    for row in np.unique(batches.query):
+        mine = batches.of_query(row)
+        briefs.append(
+            BatchBrief(
+                query=snapshot.queries.names[row] if len(snapshot.queries) else snapshot.dataflow.name,
+                batches=len(mine),
+                records=_tidy(mine.records.sum()),
+                duration_s=_tidy(mine.duration_s.mean()),
+                fixed_s=_tidy(mine.fixed_s.mean()),
+            )
+        )
+    return tuple(briefs)
 
 
 def _constraints(snapshot: Snapshot) -> tuple[ConstraintBrief, ...]:
-    table, names, row = snapshot.constraints, snapshot.dataflow.query_names, snapshot.dataflow.row
+    table, names, row = snapshot.constraints, snapshot.query_names, snapshot.dataflow.row
     return tuple(
         ConstraintBrief(
             name=constraint.name,
@@ -214,7 +219,7 @@ def _operators(snapshot: Snapshot) -> tuple[OperatorBrief, ...]:
     arrival_rps = total(tasks.arrived) / snapshot.interval_s
     utilisation = total(tasks.busy_s) / (np.maximum(seen, 1) * snapshot.interval_s)
     queued = total(tasks.queued)
-    names = snapshot.dataflow.query_names
+    names = snapshot.query_names
     return tuple(
         OperatorBrief(
             id=operator.id,
@@ -230,7 +235,7 @@ def _operators(snapshot: Snapshot) -> tuple[OperatorBrief, ...]:
 
 
 def _sources(snapshot: Snapshot) -> tuple[SourceBrief, ...]:
-    table, names = snapshot.sources, snapshot.dataflow.query_names
+    table, names = snapshot.sources, snapshot.query_names
     return tuple(
         SourceBrief(
             id=snapshot.dataflow.operators[row].id,
@@ -245,7 +250,7 @@ def _sources(snapshot: Snapshot) -> tuple[SourceBrief, ...]:
 
 
 def _sinks(snapshot: Snapshot) -> tuple[SinkBrief, ...]:
-    table, names = snapshot.sinks, snapshot.dataflow.query_names
+    table, names = snapshot.sinks, snapshot.query_names
     briefs = []
     for i, row in enumerate(table.operator):
         p95_s = table.quantile_s(i, 0.95)

@@ -58,6 +58,8 @@ class Standing:
     damping: DampingMemory = field(default_factory=DampingMemory)
     arbitration: ArbitrationMemory = field(default_factory=ArbitrationMemory)
     pending: tuple[Pending, ...] = ()
+    bounds_ms: Mapping[str, float] = field(default_factory=dict)
+    """Bounds of goals that were set by hand."""
 
 
 def desired_of(latest: Latest) -> Desired:

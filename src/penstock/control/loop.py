@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from penstock.control.brief import Brief
+from penstock.control.changes import Bounds, Change, Mode, Modes
 from penstock.control.codec import CodecError, pack, to_json, unpack
 from penstock.control.decision import Decision, PolicyRun, Settings, Standing, carried_out, decide
 from penstock.control.effects import Effect, judge
@@ -68,12 +69,17 @@ class Loop:
         self.subscribers = list(subscribers)
         self.may_act: Callable[[], bool] = lambda: True
         """Asked right before acting, and before writing down: one of several controllers may have been replaced."""
+        self.bounds = Bounds()
+        """Bounds of goals that were set by hand since the start."""
+        self.modes = Modes("recommend" if settings.dry_run else "act")
+        """Whether the loop acts, recommends or only observes, which may change while it runs."""
         self.run_id: str | None = resume
         self.faults: Counter[str] = Counter()
         """How often each kind of fault was survived."""
         self._cycle_faults: list[Fault] = []
         self._logged: set[tuple[str, str | None, str]] = set()
         self._number = 0
+        self._mode: Mode = self.modes.now
         self._skipped = 0
         self._memories: dict[str, Any] = {run.policy.name: run.policy.start(run.options) for run in policies}
         self._memory_types = {name: type(memory) for name, memory in self._memories.items()}
@@ -120,7 +126,9 @@ class Loop:
         """One cycle. Never raises: what goes wrong is in the cycle's faults."""
         began = time.perf_counter()
         self._number += 1
-        snapshot = self._observe()
+        self._mode, changes = self.modes.taken()
+        snapshot, bounds = self._observe()
+        changes += bounds
         recovering = self._recovery_cycles > 0 and snapshot is not None
         if self._recovered is not None and snapshot is not None:
             if snapshot.time_s < self._recovered.time_s:
@@ -141,7 +149,9 @@ class Loop:
             outcomes=outcomes,
             effects=effects,
             faults=tuple(self._cycle_faults),
-            dry_run=self.settings.dry_run,
+            changes=changes,
+            mode=self._mode,
+            dry_run=self._mode != "act",
             recovering=recovering,
             skipped=self._skipped,
             took_s=time.perf_counter() - began,
@@ -153,14 +163,15 @@ class Loop:
         log.info("%s", _line(cycle))
         return cycle
 
-    def _observe(self) -> Snapshot | None:
+    def _observe(self) -> tuple[Snapshot | None, tuple[Change, ...]]:
+        """What there is to see, under the bounds in force, and what was changed of them."""
         try:
-            return self.runtime.observe()
+            return self.bounds.applied(self.runtime.observe())
         except NotReadyError as reason:
             log.debug("not ready: %s", reason)
         except Exception as problem:  # the next cycle tries again
             self._fault(Fault.of("observe", problem))
-        return None
+        return None, ()
 
     def _compare(self, snapshot: Snapshot | None) -> tuple[Effect, ...]:
         if snapshot is None:
@@ -173,7 +184,7 @@ class Loop:
         return effects
 
     def _decide(self, snapshot: Snapshot | None, recovering: bool) -> Decision:
-        if snapshot is not None:
+        if snapshot is not None and self._mode != "observe":
             decided = self._guard(
                 "arbitrate",
                 lambda: decide(
@@ -196,8 +207,9 @@ class Loop:
         return Decision(plan=Plan(time_s=now_s), memories=self._memories, standing=self._standing)
 
     def _apply(self, plan: Plan, snapshot: Snapshot | None) -> tuple[Outcome, ...]:
-        if self.settings.dry_run or not self.may_act():
-            reason = Reason(code="dry-run" if self.settings.dry_run else "not-leading")
+        dry_run = self._mode != "act"
+        if dry_run or not self.may_act():
+            reason = Reason(code="dry-run" if dry_run else "not-leading")
             return tuple(Outcome(action=p.action, status="blocked", reason=reason) for p in plan.actions)
         # An empty plan too, and after a failed observation: the runtime asserts what was asked for earlier, and
         # tells what has become of deferred actions.
@@ -240,7 +252,7 @@ class Loop:
                 settings = to_json(Settings, self.settings)
                 self.run_id = journal.begin(dataflow=name, settings=settings, options=self.options).id
             self._packed_memories = self._pack_memories(self._packed_memories)
-            self._packed_standing = pack(Standing, self._standing)
+            self._packed_standing = pack(Standing, replace(self._standing, bounds_ms=self.bounds.set_ms))
             latest = Latest(
                 number=cycle.number,
                 time_s=cycle.time_s,
@@ -270,6 +282,7 @@ class Loop:
         self._number, self._recovered, self._recovery_cycles = latest.number, latest, RECOVERY_CYCLES
         standing = self._guard("recover", lambda: unpack(Standing, latest.standing))
         self._standing = standing or self._standing
+        self.bounds = Bounds(self._standing.bounds_ms)
         for name, kind in self._memory_types.items():
             if name not in latest.memories:
                 continue

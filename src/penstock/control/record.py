@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from penstock.control.brief import Brief
+from penstock.control.changes import Change, Mode
 from penstock.control.effects import Effect
 from penstock.control.plan import Outcome, Plan
 from penstock.policies.policy import Proposal
@@ -51,6 +52,9 @@ class Cycle:
     effects: tuple[Effect, ...] = ()
     """What came of actions of earlier cycles."""
     faults: tuple[Fault, ...] = ()
+    changes: tuple[Change, ...] = ()
+    """What was changed by hand since the last cycle."""
+    mode: Mode = "act"
     dry_run: bool = False
     recovering: bool = False
     """The first cycle after a restart, in which the recovered state is asserted."""

@@ -408,6 +408,14 @@ class Snapshot:
         firsts = [flow.row[c.sequence.operators[0]] for c in flow.constraints]
         return self.queries.of_operators(np.array(firsts, np.int64))
 
+    @cached_property
+    def query_names(self) -> tuple[str, ...]:
+        """Name of the query that each operator belongs to; without queries, of its part of the dataflow."""
+        if not len(self.queries):
+            return self.dataflow.query_names
+        rows = self.queries.of_operators(np.arange(len(self.dataflow.operators)))
+        return tuple(self.queries.names[row] for row in np.minimum(rows, len(self.queries) - 1))
+
     def task_id(self, row: int) -> str:
         """`operator[index]` of a task's row."""
         return f"{self.dataflow.operators[self.tasks.operator[row]].id}[{self.tasks.index[row]}]"

@@ -76,7 +76,7 @@ def _placement(snapshot: Snapshot) -> list[dict[str, Any]]:
         found.append(
             {
                 "operator": snapshot.dataflow.operators[row].id,
-                "query": snapshot.dataflow.query_names[row],
+                "query": snapshot.query_names[row],
                 "index": tasks.index[mine].tolist(),
                 "executor": tasks.node[mine].tolist(),
                 "state_bytes": np.round(tasks.state_bytes[mine]).tolist(),
@@ -92,7 +92,7 @@ def _sinks(snapshot: Snapshot) -> list[dict[str, Any]]:
     return [
         {
             "id": flow.operators[row].id,
-            "query": flow.query_names[row],
+            "query": snapshot.query_names[row],
             "priority": int(table.priority[i]),
             "accuracy": _number(table.accuracy[i]) if table.known[i] else None,
             "min_accuracy": _number(table.min_accuracy[i]),
@@ -123,7 +123,7 @@ def _alternates(snapshot: Snapshot) -> list[dict[str, Any]]:
             found.append(
                 {
                     "operator": operator.id,
-                    "query": flow.query_names[row],
+                    "query": snapshot.query_names[row],
                     "alternate": operator.alternates[index].name,
                     "value": operator.alternates[index].value,
                     "active": int(snapshot.operators.alternate[row]) == index,
@@ -140,7 +140,7 @@ def _operators(snapshot: Snapshot) -> list[dict[str, Any]]:
     return [
         {
             "id": operator.id,
-            "query": flow.query_names[i],
+            "query": snapshot.query_names[i],
             "kind": operator.kind,
             "tasks": int(snapshot.operators.parallelism[i]),
             "rps": _number(view.arrival_rps[i]) if view.known[i] else None,
