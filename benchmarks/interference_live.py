@@ -36,6 +36,7 @@ from penstock.dataflow import Dataflow, constant
 from penstock.dataflow.connectors import memory, replay
 from penstock.policies.interference import Interference, InterferenceOptions
 from penstock.policies.interference.demand import node_slowness
+from penstock.spark.act.spreading import even_moves
 from penstock.spark.cluster.loopback import LoopbackCluster
 from penstock.spark.cluster.supervisor import bound_to_parent
 from penstock.spark.internals.executors import Executors
@@ -178,7 +179,8 @@ def run(
     policy = PolicyRun(policy=Interference(), options=InterferenceOptions())
     pilot = Autopilot(runtime, [policy], settings=Settings(interval_s=INTERVAL_S), subscribers=[seen])
     wait_for(query, 0)
-    runtime.steering.move(runtime.steering.even_moves()).result()
+    executors = {e.id for e in Executors(runtime.spark).list()}
+    runtime.moves.move(even_moves(runtime.moves.places(), executors)).wait(120)
     StatePartitions(spark, query).wait_for_places(wait_s)  # moves have set another
     if steered:
         pilot.start()
@@ -212,7 +214,7 @@ def run(
 def places(runtime: SparkRuntime) -> dict[str, int]:
     """State partitions on each host."""
     hosts = {e.id: e.host for e in Executors(runtime.spark).list()}
-    return dict(Counter(hosts[e] for e in runtime.steering.places().values() if e in hosts))
+    return dict(Counter(hosts[e] for e in runtime.moves.places().values() if e in hosts))
 
 
 def is_exact(spark: Any, read: int) -> bool:

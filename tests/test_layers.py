@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "control": CORE,
     "spark": CORE,
     "simulator": CORE,
-    "testing": CORE,
+    "testing": {*CORE, "spark"},
     "web": CORE,
     "api": {*CORE, "spark", "simulator", "web", "extensions", "cli"},
     "cli": {*CORE, "spark", "simulator", "web", "extensions", "api"},

@@ -117,7 +117,7 @@ def main(master: str, folder: Path) -> None:
 def _hosts(runtime: SparkRuntime) -> list[str | None]:
     """Where each state partition is."""
     hosts = {e.id: e.host for e in Executors(runtime.spark).list()}
-    return [hosts.get(str(e)) for e in runtime.steering.places().values()]
+    return [hosts.get(str(e)) for e in runtime.moves.places().values()]
 
 
 if __name__ == "__main__":

@@ -35,13 +35,14 @@ def test_from_three_to_one_to_three(cluster_spark: SparkSession, tmp_path: Path)
         if set(state.where(operator.id).values()) == {stays.id}:
             return True
         for partition in range(operator.partitions):
-            state.move(operator.id, partition, host=stays.host, executor=stays.id)
+            state.move(operator.id, {partition: (stays.host, stays.id)})
         return False
 
     wait_for(drained, what="state on one executor")
+    assert executors.request_total(1)
     assert executors.decommission(leave[0].id)
-    assert executors.kill([leave[1].id])
-    assert not executors.kill(["no such executor"])
+    assert executors.kill([leave[1].id]) == {leave[1].id}
+    assert executors.kill(["no such executor"]) == frozenset()
     wait_for(lambda: [one.id for one in executors.list()] == [stays.id], what="one executor")
     assert executors.target() == 1
     next_batch(query)
@@ -54,7 +55,7 @@ def test_from_three_to_one_to_three(cluster_spark: SparkSession, tmp_path: Path)
         next_batch(query)
         if state.where(operator.id)[0] == newcomer.id:
             return True
-        state.move(operator.id, 0, host=newcomer.host, executor=newcomer.id)
+        state.move(operator.id, {0: (newcomer.host, newcomer.id)})
         return False
 
     wait_for(settled, what="state on a new executor")

@@ -43,8 +43,7 @@ def test_moves_are_honoured_and_totals_exact(
     for _ in range(5):
         last = next_batch(query)
         target = {p: random.choice(sorted(hosts)) for p in range(operator.partitions)}
-        for partition, executor in target.items():
-            state.move(operator.id, partition, host=hosts[executor], executor=executor)
+        state.move(operator.id, {p: (hosts[executor], executor) for p, executor in target.items()})
         finished_batch(query, last + 1)
         honoured += state.where(operator.id) == target
     batches = stop_cleanly(cluster_spark, query) + 1
@@ -63,7 +62,7 @@ def test_what_does_not_exist_is_refused(local_spark: SparkSession, tmp_path: Pat
     with pytest.raises(SparkInternalsError, match="no stateful operator 9"):
         state.where(9)
     with pytest.raises(SparkInternalsError, match="has 3 partitions"):
-        state.move(operator.id, 3, host="127.0.0.1", executor="driver")
+        state.move(operator.id, {3: ("127.0.0.1", "driver")})
 
 
 def test_partitions_that_nobody_holds_have_no_place(local_spark: SparkSession, tmp_path: Path) -> None:
@@ -72,7 +71,7 @@ def test_partitions_that_nobody_holds_have_no_place(local_spark: SparkSession, t
     state = StatePartitions(local_spark, query)
     (operator,) = state.operators()
     query.stop()
-    state.move(operator.id, 1, host="a_host.with_underscores", executor="7")
+    state.move(operator.id, {1: ("a_host.with_underscores", "7")})
     assert state.where(operator.id)[1] == "7"
     local_spark._jsparkSession.streams().stateStoreCoordinator().deactivateInstances(state._run)
     assert state.where(operator.id) == {0: None, 1: None, 2: None}

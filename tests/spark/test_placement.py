@@ -54,7 +54,7 @@ def test_remote_shuffle_bytes_fall_by_a_third(cluster_spark: SparkSession, tmp_p
     with Autopilot(runtime, policies, settings=Settings(interval_s=1.0)) as pilot:
 
         def together() -> bool:
-            places = runtime.steering.places()
+            places = runtime.moves.places()
             return len(places) == 2 * PARTITIONS and all(
                 places[one] == executor
                 for place, executor in places.items()

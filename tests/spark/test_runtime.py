@@ -20,6 +20,7 @@ from penstock.control import PolicyRun, Settings
 from penstock.dataflow import Dataflow, alternate
 from penstock.policies.actions import Pace, Scale, Shed, Switch
 from penstock.policies.policy import Proposal
+from penstock.spark.act.spreading import even_moves
 from penstock.spark.attach import attach
 from penstock.spark.internals.executors import Executors
 from penstock.spark.internals.pacing import stop_cleanly
@@ -92,11 +93,11 @@ def test_scale_up_and_down_is_exact_and_drains_first(cluster_spark: SparkSession
     assert up.status == "applied", up
     # A cold executor may refuse state at first: what did not follow at once follows when asked again.
     for _ in range(4):
-        moves = runtime.steering.even_moves()
+        moves = even_moves(runtime.moves.places(), {e.id for e in executors.list()})
         if not moves:
             break
-        runtime.steering.move(moves).result()
-    held = Counter(runtime.steering.places().values())
+        runtime.moves.move(moves).wait(120)
+    held = Counter(runtime.moves.places().values())
     assert sorted(held.values()) == [2, 2, 2], "state is spread over the new executors"
     down = carry_out(runtime, Scale(reason=WHY, current=3, target=1))["nodes"]
     assert down.status == "applied", down
@@ -157,7 +158,7 @@ def test_number_of_state_partitions_changes_by_a_restart(local_spark: SparkSessi
     first = finished_batch(runtime.query, 0)
     next_batch(runtime.query)
     next_batch(runtime.query)
-    assert len(runtime.steering.places()) == 4
+    assert len(runtime.moves.places()) == 4
     assert runtime.controls, "controls survive the restart"
     assert first >= 0
     read = stopped(runtime)

@@ -89,7 +89,7 @@ def have_executors(spark: SparkSession, count: int, *, given: int, timeout_s: fl
     deadline_s = time.monotonic() + timeout_s
     while len(executors.list()) < given and time.monotonic() < deadline_s:
         time.sleep(0.2)
-    executors.request_total(given)
+    executors.request_total(count)
     surplus = [e.id for e in executors.list()][count:]
     if surplus:
         executors.kill(surplus)

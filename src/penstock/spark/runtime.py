@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,14 +14,17 @@ from penstock.control.plan import NotReadyError, Outcome, Plan
 from penstock.dataflow import Dataflow, OperatorId
 from penstock.policies.actions import Acquire, Action, Move, Pace, Release, Scale, Shed, Switch
 from penstock.policies.reasons import Reason
-from penstock.spark.act.jobs import Done, Place, Steering
+from penstock.spark.act.executor_pool import ExecutorPool
+from penstock.spark.act.query_run import SparkQueryRun
+from penstock.spark.act.spreading import Place
+from penstock.spark.act.state_moves import MoveJob, StateMoves
 from penstock.spark.internals.capabilities import Capability, probe
 from penstock.spark.internals.controls import get_controls, set_controls
+from penstock.spark.internals.driver_settings import DriverSettings
 from penstock.spark.internals.errors import SparkInternalsError
 from penstock.spark.internals.executors import Executors
 from penstock.spark.internals.pacing import Pacing
 from penstock.spark.internals.shuffles import Shuffles
-from penstock.spark.internals.state import StatePartitions
 from penstock.spark.internals.tasks import TaskMetrics
 from penstock.spark.observe.machine_load import HostWatch
 from penstock.spark.observe.observer import Gauges, Observer, place_of
@@ -93,18 +95,18 @@ class SparkRuntime:
         self._state_operators = dict(state_operators)
         self.capabilities = probe(spark)
         self._executors = Executors(spark)
-        self._partitions: StatePartitions | None = None
         self._pacing: Pacing | None = None
-        self.steering = Steering(
-            lambda: self.query, self._state_partitions, self._executors, timeout_s=options.confirm_s
-        )
+        self._run_key = ""
+        self.pool = ExecutorPool(self._executors, DriverSettings(spark)).start()
+        self.moves = self._follow()
         can = self.capabilities
         self.observer = Observer(
             dataflow,
             Gauges(
                 query=lambda: self.query,
                 executors=self._executors,
-                steering=self.steering,
+                pool=self.pool,
+                moves=lambda: self.moves,
                 measures=measures,
                 tasks=TaskMetrics(spark) if can.task_metrics.available else None,
                 shuffles=Shuffles(spark) if can.shuffle_matrix.available else None,
@@ -129,6 +131,7 @@ class SparkRuntime:
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         """Ask Spark for what the plan says; what takes longer than a moment is deferred and reported when done."""
+        self.pool.reconcile()
         self._assert_controls()
         decided = self._decided()
         changes = self._control_changes(plan)
@@ -160,8 +163,11 @@ class SparkRuntime:
             self.query.stop()
 
     def close(self) -> None:
-        """Stop steering; the query is left as it is."""
-        self.steering.close()
+        """Stop steering; the query is left as it is, and what was touched is put back."""
+        self.pool.close()
+        self.pool.touched.put_back(
+            {"executors": self.pool.put_back_target, "locality-wait": self.pool.wait.put_back}
+        )
 
     @property
     def usage(self) -> Usage:
@@ -185,7 +191,7 @@ class SparkRuntime:
             case Scale(operator=None):
                 return self._resize(action, action.target)
             case Acquire():
-                return self._resize(action, len(self._executors.list()) + action.count)
+                return self._resize(action, self._staying() + action.count)
             case Release():
                 return self._release(action)
             case Pace(stream=None):
@@ -258,7 +264,7 @@ class SparkRuntime:
         if not self.capabilities.state_moves.available:
             return {id(a): _unavailable(a, self.capabilities.state_moves) for a in actions}
         try:
-            known, executors = self.steering.places(), {e.id for e in self._executors.list()}
+            known, executors = self.moves.places(), {e.id for e in self._executors.list()}
         except SparkInternalsError as problem:
             return {id(a): _outcome(a, "failed", "spark-refused", cause=str(problem)) for a in actions}
         targets: dict[Place, str] = {}
@@ -268,7 +274,7 @@ class SparkRuntime:
             if place is None or place not in known:
                 cause = f"{action.subject} holds no state on Spark"
                 outcomes[id(action)] = _outcome(action, "blocked", "no-such-state", cause=cause)
-            elif action.target not in executors - self.steering.draining:
+            elif action.target not in executors - self.pool.draining:
                 cause = f"executor {action.target} is not there"
                 outcomes[id(action)] = _outcome(action, "blocked", "no-such-node", cause=cause)
             elif known[place] == action.target:
@@ -276,12 +282,20 @@ class SparkRuntime:
             else:
                 targets[place] = action.target
         if targets:
-            job = self.steering.move(targets)
+            job = self.moves.move(targets)
             for action in actions:
                 if id(action) not in outcomes:
                     place = place_of(action.operator, action.index, self._state_operators)
-                    outcomes[id(action)] = self._when_done(action, job, about=str(place))
+                    assert place is not None
+                    outcomes[id(action)] = self._when_moved(action, job, place)
         return outcomes
+
+    def _staying(self) -> int:
+        """Executors that are there to stay, or on their way."""
+        status = self.pool.status()
+        if status.desired is not None:
+            return status.desired
+        return len({e.id for e in self._executors.list()} - self.pool.draining)
 
     def _resize(self, action: Action, target: int) -> Outcome:
         if not self.capabilities.executors.available:
@@ -291,23 +305,21 @@ class SparkRuntime:
             return _outcome(action, "blocked", "no-more-nodes", cause=f"at most {limit} executors can be had")
         if target < 1:
             return _outcome(action, "blocked", "last-node", cause="a query needs an executor")
-        staying = sorted({e.id for e in self._executors.list()} - self.steering.draining, key=_age)
-        if len(staying) == target:
+        if self._staying() == target:
             return _outcome(action, "held", "already-so")
-        if target > len(staying):
-            return self._when_done(action, self.steering.grow(target))
-        # The youngest go first: they hold the least, and the oldest are the warmest.
-        return self._when_done(action, self.steering.drain(frozenset(staying[target:])))
+        self.pool.want(target)
+        return self._when_settled(action, target)
 
     def _release(self, action: Release) -> Outcome:
         if not self.capabilities.executors.available:
             return _unavailable(action, self.capabilities.executors)
-        staying = {e.id for e in self._executors.list()} - self.steering.draining
+        staying = {e.id for e in self._executors.list()} - self.pool.draining
         if action.node not in staying:
             return _outcome(action, "held", "already-so")
         if len(staying) == 1:
             return _outcome(action, "blocked", "last-node", cause="a query needs an executor")
-        return self._when_done(action, self.steering.drain(frozenset({action.node})))
+        self.pool.release(action.node)
+        return self._when_settled(action, self.pool.status().desired)
 
     def _repartition(self, action: Scale) -> Outcome:
         """Change the number of state partitions: a restart from the checkpoint, the only way there is."""
@@ -328,7 +340,8 @@ class SparkRuntime:
             self.query = self._restart(self.query, action.target)
         finally:
             self._restarting = False
-        self._partitions = self._pacing = None
+        self._pacing = None
+        self.moves = self._follow()
         self._assert_controls()
         return Outcome(
             action=action,
@@ -359,29 +372,43 @@ class SparkRuntime:
             self._pacing = Pacing(self.spark, self.query)
         return self._pacing
 
-    def _state_partitions(self) -> StatePartitions | None:
-        if not self.capabilities.state_moves.available:
-            return None
-        if self._partitions is None:
-            self._partitions = StatePartitions(self.spark, self.query)
-        return self._partitions if self._partitions.operators() else None
+    def _follow(self) -> StateMoves:
+        """Take the present run of the query into account, instead of the one before."""
+        self.pool.forget(self._run_key)
+        self._run_key = str(self.query.runId)
+        can_move = self.capabilities.state_moves.available
+        return self.pool.follow(self._run_key, SparkQueryRun(self.spark, self.query, moves=can_move))
 
-    def _when_done(self, action: Action, job: Future[Done], *, about: str | None = None) -> Outcome:
-        """Deferred until the job ends; `about` names the part of it that this action asked for."""
+    def _when_settled(self, action: Action, desired: int | None) -> Outcome:
+        """Deferred until the executors are as many as desired, or the cluster manager does not give them."""
+        began_s = time.monotonic()
 
         def check() -> Outcome | None:
-            if not job.done():
+            status, took_s = self.pool.status(), time.monotonic() - began_s
+            if status.desired != desired and desired is not None:
+                return None if status.desired is None else replace(_replaced(action), took_s=took_s)
+            if status.refusal is not None:
+                return Outcome(action=action, status="failed", reason=status.refusal, took_s=took_s)
+            if not status.settled:
                 return None
-            problem = job.exception()
-            if problem is not None:
-                return _outcome(action, "failed", "spark-refused", cause=str(problem))
-            done = job.result()
-            missed = {n: why for n, why in done.missed.items() if about is None or n == about}
-            if missed:
-                what = "; ".join(f"{name}: {why}" for name, why in sorted(missed.items()))
-                return replace(_outcome(action, "failed", "not-confirmed", cause=what), took_s=done.took_s)
-            confirmed = Reason(code="confirmed", facts={"pause_s": done.pause_s, "unmoved": done.unmoved})
-            return Outcome(action=action, status="applied", reason=confirmed, took_s=done.took_s)
+            return Outcome(action=action, status="applied", reason=Reason(code="confirmed"), took_s=took_s)
+
+        return self._defer(action, check, Reason(code="under-way"))
+
+    def _when_moved(self, action: Action, job: MoveJob, place: Place) -> Outcome:
+        """Deferred until it is known what became of the partition."""
+        began_s = time.monotonic()
+
+        def check() -> Outcome | None:
+            outcome = job.outcomes.get(place)
+            if outcome is None:
+                return None
+            took_s = time.monotonic() - began_s
+            if outcome.succeeded:
+                confirmed = Reason(code="confirmed", facts={"pause_s": job.pause_s})
+                return Outcome(action=action, status="applied", reason=confirmed, took_s=took_s)
+            cause = f"{place}: {outcome.cause or outcome.result}"
+            return replace(_outcome(action, "failed", "not-confirmed", cause=cause), took_s=took_s)
 
         return self._defer(action, check, Reason(code="under-way"))
 
@@ -427,6 +454,5 @@ def _unavailable(action: Action, lever: Capability) -> Outcome:
     return _outcome(action, "blocked", "lever-unavailable", lever=lever.name, cause=lever.unavailable)
 
 
-def _age(executor: str) -> tuple[int, str]:
-    """Executors are numbered as they come; names that are no numbers come last."""
-    return (int(executor) if executor.isdigit() else 1 << 30, executor)
+def _replaced(action: Action) -> Outcome:
+    return _outcome(action, "failed", "not-confirmed", cause="a newer wish replaced it")

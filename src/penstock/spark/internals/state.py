@@ -5,6 +5,7 @@ prefers to run there. Telling it another executor makes the next micro-batch run
 the state from the checkpoint.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.spark.internals.errors import SparkInternalsError, reaching
-from penstock.spark.internals.gateway import compiled, context, execution, jvm, lines
+from penstock.spark.internals.gateway import compiled, execution, jvm, lines
 
 CAPABILITY = "state moves"
 
@@ -54,6 +55,21 @@ public Object where(
     }
     return reply(lines);
 }
+
+public void move(
+        StateStoreCoordinatorRef coordinator, String checkpoint, long operator, String stores, String targets,
+        java.util.UUID run) {
+    scala.collection.immutable.Seq nobody = (scala.collection.immutable.Seq) scala.collection.immutable.Nil$.MODULE$;
+    String[] names = stores.split(",");
+    String[] each = targets.split("\\n");
+    for (int i = 0; i < each.length; i++) {
+        String[] one = each[i].split("\\t");
+        for (int k = 0; k < names.length; k++) {
+            StateStoreId id = new StateStoreId(checkpoint, operator, Integer.parseInt(one[0]), names[k]);
+            coordinator.reportActiveInstance(new StateStoreProviderId(id, run), one[1], one[2], nobody);
+        }
+    }
+}
 """
 
 
@@ -79,14 +95,10 @@ class StatePartitions:
     def __init__(self, spark: SparkSession, query: StreamingQuery) -> None:
         self._query = query
         self._operators: dict[int, StateOperator] | None = None
-        self._ids: dict[tuple[int, int, str], Any] = {}
         with reaching(CAPABILITY):
             view = jvm(spark)
-            self._types = view.org.apache.spark.sql.execution.streaming.state
             self._coordinator = spark._jsparkSession.streams().stateStoreCoordinator()
             self._run = view.java.util.UUID.fromString(str(query.runId))
-            self._nobody = view.PythonUtils.toSeq([])
-            self._conf = context(spark).conf()
             self._jvm = readings()
 
     def operators(self) -> tuple[StateOperator, ...]:
@@ -118,25 +130,28 @@ class StatePartitions:
                 for partition, location in enumerate(lines(told))
             }
 
-    def move(self, operator_id: int, partition: int, *, host: str, executor: str) -> None:
-        """Make the next micro-batch run the partition, with all stores of the operator, on *executor*."""
+    def move(self, operator_id: int, targets: Mapping[int, tuple[str, str]]) -> None:
+        """Make the next micro-batch run each partition, with all stores of the operator, on its (host, executor)."""
         operator = self._operator(operator_id)
-        if not 0 <= partition < operator.partitions:
+        unknown = [partition for partition in targets if not 0 <= partition < operator.partitions]
+        if unknown:
             raise SparkInternalsError(
-                CAPABILITY, f"operator {operator_id} has {operator.partitions} partitions, not a {partition}"
+                CAPABILITY, f"operator {operator_id} has {operator.partitions} partitions, not a {unknown[0]}"
             )
+        if not targets:
+            return
+        told = "\n".join(
+            f"{partition}\t{host}\t{executor}" for partition, (host, executor) in targets.items()
+        )
         with reaching(CAPABILITY):
-            for store in operator.stores:
-                store_id = self._id(operator, partition, store)
-                self._coordinator.reportActiveInstance(store_id, host, executor, self._nobody)
-
-    def wait_for_places(self, wait_s: float) -> None:
-        """Let a task wait that long for the executor that holds its state, from the next stage on.
-
-        A wait shorter than a task sends it elsewhere whenever its executor is busy, and undoes a move.
-        """
-        with reaching(CAPABILITY):
-            self._conf.set("spark.locality.wait", f"{round(1e3 * wait_s)}ms")
+            self._jvm.move(
+                self._coordinator,
+                operator.checkpoint,
+                operator.id,
+                ",".join(operator.stores),
+                told,
+                self._run,
+            )
 
     def _operator(self, operator_id: int) -> StateOperator:
         known = {operator.id: operator for operator in self.operators()}
@@ -144,13 +159,6 @@ class StatePartitions:
             names = sorted(known) or "none, or none before the first micro-batch"
             raise SparkInternalsError(CAPABILITY, f"no stateful operator {operator_id}; known: {names}")
         return known[operator_id]
-
-    def _id(self, operator: StateOperator, partition: int, store: str) -> Any:
-        key = operator.id, partition, store
-        if key not in self._ids:
-            place = self._types.StateStoreId(operator.checkpoint, operator.id, partition, store)
-            self._ids[key] = self._types.StateStoreProviderId(place, self._run)
-        return self._ids[key]
 
 
 def readings() -> Any:

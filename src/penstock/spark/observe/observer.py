@@ -11,7 +11,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.dataflow import Dataflow, OperatorId
 from penstock.dataflow.graph import Statistic
-from penstock.spark.act.jobs import Place, Steering
+from penstock.spark.act.executor_pool import ExecutorPool
+from penstock.spark.act.spreading import Place
+from penstock.spark.act.state_moves import StateMoves
 from penstock.spark.internals.executors import Executors
 from penstock.spark.internals.shuffles import Shuffles
 from penstock.spark.internals.tasks import TaskMetrics
@@ -49,7 +51,8 @@ class Gauges:
 
     query: Callable[[], StreamingQuery]
     executors: Executors
-    steering: Steering
+    pool: ExecutorPool
+    moves: Callable[[], StateMoves]
     measures: Measures | None = None
     tasks: TaskMetrics | None = None
     shuffles: Shuffles | None = None
@@ -107,7 +110,7 @@ class Observer:
         nodes = self._nodes(now_s, interval_s)
         self._note_lateness(batches, records)
         tasks = self._totals.tasks(
-            records, self._places(warnings), nodes, interval_s, self.gauges.steering.moving
+            records, self._places(warnings), nodes, interval_s, self.gauges.moves().moving
         )
         # Before the sources and sinks: what they keep is learnt from what passed the streams.
         streams = self._totals.streams(records, self._shuffled(batches, warnings))
@@ -155,7 +158,7 @@ class Observer:
 
     def _nodes(self, now_s: float, interval_s: float) -> Nodes:
         executors = self.gauges.executors.list()
-        loads, draining = self._hosts.loads(now_s), self.gauges.steering.draining
+        loads, draining = self._hosts.loads(now_s), self.gauges.pool.draining
         for executor in executors:
             self._there_s[executor.id] = self._there_s.get(executor.id, 0.0) + interval_s
         count = len(executors)
@@ -290,7 +293,7 @@ class Observer:
 
     def _places(self, warnings: list[str]) -> dict[tuple[OperatorId, int], str]:
         """Where state partitions live: (operator, partition) to executor."""
-        found: dict[Place, str | None] = _read(self.gauges.steering.places, {}, warnings)
+        found: dict[Place, str | None] = _read(self.gauges.moves().places, {}, warnings)
         return {
             (self._state_operators[place.operator], place.partition): executor
             for place, executor in found.items()

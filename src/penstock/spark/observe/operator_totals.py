@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock.dataflow import Dataflow, OperatorId
-from penstock.spark.act.jobs import Place
+from penstock.spark.act.spreading import Place
 from penstock.spark.observe.task_measures import OperatorRecord, TaskRecord
 from penstock.telemetry import Alternates, Moments, Nodes, Operators, Streams, Tasks
 

@@ -1,0 +1,520 @@
+"""The executors of one application: one desired number, reconciled with what is really there and usable.
+
+`want` and `release` only say what is desired; the newest replaces what was said before, also what is under way. A
+background thread compares the desire with the executors that Spark lists, again and again, and takes the next small
+step: ask the cluster manager, take a request back, move state away, remove an executor between two batches. No step
+waits, so every one of them can be called off by a newer desire or by `close`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from penstock.policies.reasons import Reason
+from penstock.spark.act.background import Background
+from penstock.spark.act.executor_view import ExecutorView, chosen_to_go, judged
+from penstock.spark.act.locality_wait import LocalityWait
+from penstock.spark.act.ports import ExecutorBackend, QueryRun, SettingsStore
+from penstock.spark.act.spreading import even_moves, moves_away
+from penstock.spark.act.state_moves import MoveJob, StateMoves
+from penstock.spark.act.touched import Touched, Value
+from penstock.spark.internals.errors import SparkInternalsError
+from penstock.spark.internals.executors import DEFAULT_PROFILE
+
+NOTE = "executors"
+POLL_S, LOOK_S, REST_S = 0.02, 0.25, 5.0
+"""Pauses between looks: for the end of a batch, for executors that come or go, and when nothing is to be done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolOptions:
+    """How patient the pool is."""
+
+    arrival_floor_s: float = 60.0
+    """An executor may take at least this long to arrive, however fast earlier ones were."""
+    arrival_factor: float = 3.0
+    """Executors may take that many times as long as the slowest of the recent ones."""
+    first_pause_s: float = 60.0
+    """After capacity did not come, wait this long before asking again, twice as long each further time."""
+    longest_pause_s: float = 1800.0
+    removal_floor_s: float = 60.0
+    """A removal may wait at least this long for a moment when no query runs a batch."""
+    lasting_s: float = 30.0
+    """What is unusable for this long stays so: a zombie is removed, another executor is asked for."""
+    move_tries: int = 3
+    """How often state is moved away before an executor leaves between two batches with what would not move."""
+    spread: bool = True
+    """Whether state is spread over executors that have arrived."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolStatus:
+    """Where the pool stands."""
+
+    desired: int | None = None
+    """Executors wanted, None: whatever there is."""
+    requested: int | None = None
+    """What the cluster manager was last asked for."""
+    usable: int = 0
+    starting: int = 0
+    draining: int = 0
+    unusable: int = 0
+    doing: str = "nothing"
+    since_s: float = 0.0
+    """When it began to do that, on the pool's clock."""
+    settled: bool = True
+    """Whether the executors that count are as many as desired and none is being removed."""
+    refusal: Reason | None = None
+    """Why the desire cannot be met at present."""
+    retry_in_s: float | None = None
+    """Seconds until capacity that did not come is asked for again."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Drain:
+    since_s: float
+    jobs: dict[str, MoveJob] = field(default_factory=dict)
+    tries: Counter[str] = field(default_factory=Counter)
+    cleared: bool = False
+    """Whether its state is away, or would not move and was tried often enough."""
+    unmoved: set[str] = field(default_factory=set)
+    """Queries of which state would not move: only removed between two of their batches."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Growth:
+    """Capacity that is on its way."""
+
+    since_s: float
+    progressed_s: float
+    had: int
+
+
+class ExecutorPool:
+    """One desired number of executors for a whole application."""
+
+    def __init__(
+        self,
+        backend: ExecutorBackend,
+        store: SettingsStore,
+        *,
+        touched: Touched | None = None,
+        options: PoolOptions | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._backend, self._options, self._clock = backend, options or PoolOptions(), clock
+        self.touched = touched or Touched(store)
+        self.wait = LocalityWait(store, self.touched)
+        held_by = None if backend.fixed else backend.held_by
+        self.unavailable: str | None = backend.fixed or (
+            f"{held_by} decides the number of executors" if held_by else None
+        )
+        """Why the number of executors is not ours to change, None if it is."""
+        self._lock = threading.Lock()
+        self._desired: int | None = None
+        self._released: set[str] = set()
+        self._hands_off: str | None = None
+        self._queries: dict[str, StateMoves] = {}
+        self._events: list[Reason] = []
+        self._status, self._view = PoolStatus(), tuple[ExecutorView, ...]()
+        # What follows is touched by the background thread alone.
+        self._drains: dict[str, _Drain] = {}
+        self._leaving: dict[str, float] = {}
+        self._first_seen_s: dict[str, float] = {}
+        self._unusable_since_s: dict[str, float] = {}
+        self._growth: _Growth | None = None
+        self._startups_s: deque[float] = deque(maxlen=10)
+        self._asked_s: float | None = None
+        self._refusals, self._retry_s = 0, 0.0
+        self._refusal: Reason | None = None
+        self._requested: int | None = None
+        self._foreign = 0
+        self._spread_for: frozenset[str] | None = None
+        self._next_look_s = 0.0
+        self._background = Background(self.tick, self._finish, name="penstock-executors")
+
+    def start(self) -> Self:
+        """Begin to reconcile in the background."""
+        self._background.start()
+        return self
+
+    # What is desired: from any thread, never waits.
+
+    def want(self, count: int) -> None:
+        """Have `count` executors in all; replaces whatever was wanted before."""
+        if count < 1:
+            raise ValueError(f"an application needs at least one executor, not {count}")
+        with self._lock:
+            if self._desired is None or count > self._desired:
+                self._released.clear()
+            self._desired = count
+        self._look_soon()
+
+    def release(self, executor_id: str) -> None:
+        """Have one executor fewer, and just this one; asking again changes nothing."""
+        with self._lock:
+            there = {v.id for v in self._view if v.counts or v.state == "draining"}
+            if executor_id in self._released or executor_id not in there:
+                return
+            self._released.add(executor_id)
+            self._desired = max(1, (len(there) if self._desired is None else self._desired) - 1)
+        self._look_soon()
+
+    def leave_alone(self, reason: str | None) -> None:
+        """Only observe from now on, because somebody else is in charge; None: act again."""
+        with self._lock:
+            self._hands_off = reason
+            if reason is not None:
+                self._desired = None
+                self._released.clear()
+        self._look_soon()
+
+    def follow(self, key: str, run: QueryRun) -> StateMoves:
+        """Take a run of a query into account: its state is moved, its boundaries are waited for."""
+        moves = StateMoves(
+            run, hosts=self._hosts, wait=self.wait, clock=self._clock, on_work=self._background.wake
+        )
+        with self._lock:
+            self._queries[key] = moves
+        return moves
+
+    def forget(self, key: str) -> None:
+        """A run has ended."""
+        with self._lock:
+            moves = self._queries.pop(key, None)
+        if moves is not None:
+            moves.close()
+
+    def reconcile(self) -> tuple[Reason, ...]:
+        """Have the background look now; returns what is to be told since the last call, each thing once."""
+        self._look_soon()
+        with self._lock:
+            events, self._events = tuple(self._events), []
+        return events
+
+    # What there is: from any thread, as of the last look.
+
+    def status(self) -> PoolStatus:
+        """Where it stands: the desire of now, the executors of the last look."""
+        with self._lock:
+            status, ours = self._status, self.unavailable is None and self._hands_off is None
+            if not ours or status.desired == self._desired:
+                return status
+            return replace(status, desired=self._desired, settled=False, refusal=None)
+
+    def view(self) -> tuple[ExecutorView, ...]:
+        """Every executor of the default profile with its state."""
+        with self._lock:
+            return self._view
+
+    @property
+    def draining(self) -> frozenset[str]:
+        """Executors that are on their way out."""
+        return frozenset(v.id for v in self.view() if v.state in ("draining", "leaving"))
+
+    def close(self, timeout_s: float = 10.0) -> bool:
+        """Stop: call off what is under way and leave the target at what is there. Whether it ended in time."""
+        return self._background.stop(timeout_s)
+
+    def put_back_target(self, value: Value) -> None:
+        """Ask for as many executors as before Penstock: the lever of the note that the pool leaves in `touched`."""
+        if value is not None:
+            self._backend.request_total(int(value))
+
+    # The work: from the background thread, or from a test with its own clock.
+
+    def tick(self) -> float:
+        """Take the next steps that need no waiting; seconds until the next look."""
+        now_s = self._clock()
+        with self._lock:
+            queries = dict(self._queries)
+        moving = False
+        for moves in queries.values():
+            moving = moves.tick() or moving
+        if now_s >= self._next_look_s:
+            self._next_look_s = now_s + LOOK_S
+            self._look(now_s, queries)
+        if any(d.cleared for d in self._drains.values()):
+            self._remove_between_batches(now_s, queries)
+        if moving or self._drains:
+            return POLL_S
+        return LOOK_S if self._growth or self._leaving else REST_S
+
+    def _look_soon(self) -> None:
+        self._next_look_s = 0.0
+        self._background.wake()
+
+    def _look(self, now_s: float, queries: Mapping[str, StateMoves]) -> None:
+        with self._lock:
+            desired, released, hands_off = self._desired, frozenset(self._released), self._hands_off
+        view = self._seen(now_s)
+        if self.unavailable or hands_off or desired is None:
+            self._call_off(set(self._drains))
+            self._growth = None
+            refusal = _reason("executors-not-ours", cause=self.unavailable or hands_off or "")
+            self._publish(now_s, view, None, refusal if self.unavailable or hands_off else None)
+            return
+        candidates = [v for v in view if v.counts or v.state == "draining"]
+        broken = {v.id for v in view if v.state == "unusable" and self._lasts(v, now_s)}
+        weight = self._state_weights(queries) if len(candidates) > desired else {}
+        going = chosen_to_go(
+            candidates,
+            len(candidates) - desired,
+            first=released | set(self._drains),
+            state_weight=weight,
+        )
+        zombies = {v.id for v in view if v.id in broken and not v.executor.takes_tasks}
+        if not self._backend.decommissions:
+            going |= zombies
+        if len(candidates) > desired:
+            going |= broken
+        self._call_off(set(self._drains) - going)
+        for id_ in going - set(self._drains):
+            self._drains[id_] = _Drain(since_s=now_s)
+        staying = [v for v in candidates if v.id not in going]
+        self._ask(now_s, desired, len(staying), kept_broken=len(broken - going))
+        self._move_away(queries, {v.id for v in staying})
+        self._spread(now_s, queries, staying)
+        self._publish(now_s, self._seen(now_s, view), desired, self._refusal)
+
+    def _seen(self, now_s: float, listed: tuple[ExecutorView, ...] | None = None) -> tuple[ExecutorView, ...]:
+        executors = [v.executor for v in listed] if listed is not None else self._backend.all()
+        mine = [e for e in executors if e.is_active and e.resource_profile == DEFAULT_PROFILE]
+        there = {e.id for e in mine}
+        if listed is None:
+            self._leaving = {id_: s for id_, s in self._leaving.items() if id_ in there}
+            self._drains = {id_: d for id_, d in self._drains.items() if id_ in there}
+            for id_ in there - set(self._first_seen_s):
+                self._first_seen_s[id_] = now_s
+                if self._asked_s is not None:
+                    self._startups_s.append(now_s - self._asked_s)
+        views = []
+        for executor in mine:
+            age_s = now_s - self._first_seen_s[executor.id]
+            state, why = judged(executor, age_s=age_s, draining=self._drains, leaving=self._leaving)
+            if state == "unusable":
+                if executor.id not in self._unusable_since_s:
+                    self._unusable_since_s[executor.id] = now_s
+                    self._tell(_reason("executor-unusable", executor=executor.id, cause=why or ""))
+                since_s = self._unusable_since_s[executor.id]
+            else:
+                self._unusable_since_s.pop(executor.id, None)
+                since_s = self._first_seen_s[executor.id]
+            views.append(ExecutorView(executor=executor, state=state, reason=why, since_s=since_s))
+        return tuple(views)
+
+    def _lasts(self, view: ExecutorView, now_s: float) -> bool:
+        return now_s - view.since_s >= self._options.lasting_s
+
+    def _ask(self, now_s: float, desired: int, staying: int, *, kept_broken: int) -> None:
+        """Set the target: what is desired while there is hope, else what is there."""
+        options = self._options
+        if staying >= desired:
+            if self._growth is not None or self._refusal is not None:
+                self._refusals, self._retry_s, self._refusal = 0, 0.0, None
+            self._growth = None
+        elif now_s >= self._retry_s:
+            growth = self._growth
+            if growth is None:
+                growth = self._growth = _Growth(since_s=now_s, progressed_s=now_s, had=staying)
+                self._asked_s = now_s
+            if staying > growth.had:
+                growth.progressed_s = now_s
+            growth.had = staying
+            slowest_s = max(self._startups_s, default=0.0)
+            patience_s = max(options.arrival_floor_s, options.arrival_factor * slowest_s) * 2**self._refusals
+            if now_s - growth.progressed_s > min(patience_s, options.longest_pause_s):
+                self._give_up(now_s, desired, staying)
+        hoping = self._growth is not None
+        self._request((desired if hoping or staying >= desired else staying) + kept_broken)
+
+    def _give_up(self, now_s: float, desired: int, staying: int) -> None:
+        assert self._growth is not None
+        pause_s = min(self._options.first_pause_s * 2**self._refusals, self._options.longest_pause_s)
+        waited_s = now_s - self._growth.since_s
+        told: Mapping[str, Any] = self._refusal.facts if self._refusal is not None else {}
+        refusal = self._refusal = _reason(
+            "executors-not-there",
+            asked=desired,
+            came=staying,
+            waited_s=round(waited_s),
+            retry_s=round(pause_s),
+        )
+        if (told.get("asked"), told.get("came")) != (desired, staying):
+            self._tell(refusal)
+        self._refusals = min(self._refusals + 1, 10)
+        self._retry_s, self._growth = now_s + pause_s, None
+
+    def _request(self, count: int) -> None:
+        known = self._backend.targets().get(DEFAULT_PROFILE)
+        if self._requested is not None and known is not None and known != self._requested:
+            self._foreign += 1
+            if self._foreign >= 3:
+                self.leave_alone("something else keeps changing the number of executors")
+                self._tell(_reason("executors-not-ours", cause="something else changes their number"))
+                return
+        if known == count:
+            self._requested = count
+            return
+        before = known if known is not None else len(self._first_seen_ids())
+        self.touched.note(NOTE, before)
+        if self._backend.request_total(count):
+            self._requested = count
+
+    def _first_seen_ids(self) -> list[str]:
+        return [v.id for v in self._view] or list(self._first_seen_s)
+
+    def _state_weights(self, queries: Mapping[str, StateMoves]) -> dict[str, float]:
+        weight: dict[str, float] = {}
+        for moves in queries.values():
+            for place, executor in _safely(moves.places, {}).items():
+                if executor is not None:
+                    weight[executor] = weight.get(executor, 0.0) + moves.weights.get(place, 1.0)
+        return weight
+
+    def _call_off(self, ids: set[str]) -> None:
+        for id_ in ids:
+            for job in self._drains.pop(id_).jobs.values():
+                job.cancel()
+
+    def _move_away(self, queries: Mapping[str, StateMoves], staying: set[str]) -> None:
+        """Keep state moving away from what goes, until none is left or it was tried often enough."""
+        going = set(self._drains)
+        if not going:
+            return
+        for key, moves in queries.items():
+            drains = list(self._drains.values())
+            if any(not d.jobs[key].done for d in drains if key in d.jobs):
+                continue
+            places = {} if moves.ended else _safely(moves.places, None)
+            if places is None:
+                continue
+            for drain in drains:
+                drain.jobs.pop(key, None)
+            held = {e for e in places.values() if e in going}
+            targets = moves_away(places, going, staying, moves.weights)
+            stuck = {id_ for id_ in held if self._drains[id_].tries[key] >= self._options.move_tries}
+            targets = {p: e for p, e in targets.items() if places[p] not in stuck}
+            for id_ in held - stuck:
+                self._drains[id_].tries[key] += 1
+            for id_ in going:
+                (self._drains[id_].unmoved.add if id_ in stuck else self._drains[id_].unmoved.discard)(key)
+            if targets:
+                job = moves.move(targets)
+                for id_ in {places[p] for p in targets}:
+                    if id_ is not None:
+                        self._drains[id_].jobs[key] = job
+        for drain in self._drains.values():
+            drain.cleared = not drain.jobs
+
+    def _remove_between_batches(self, now_s: float, queries: Mapping[str, StateMoves]) -> None:
+        """Remove the executors whose state is away, at a moment when no query runs a batch.
+
+        Where queries never rest at the same time, after a while between two batches of any of them. An executor that
+        runs a task is only killed after that while, and never while a query that has state there runs a batch.
+        """
+        at = {key: _safely(moves.at_boundary, False) for key, moves in queries.items()}
+        running = {key for key, there in at.items() if there is False}
+        longest_s = max((m.longest_batch_s for m in queries.values()), default=0.0)
+        patience_s = max(self._options.removal_floor_s, 5 * longest_s)
+        ready = []
+        for id_, drain in self._drains.items():
+            overdue = now_s - drain.since_s > patience_s
+            if (
+                drain.cleared
+                and (not running or (overdue and True in at.values()))
+                and not running & drain.unmoved
+            ):
+                ready.append((id_, overdue))
+        if not ready:
+            return
+        staying = {v.id for v in self._view if v.state == "usable"} - set(self._drains) - set(self._leaving)
+        if not staying:
+            return
+        for id_, overdue in ready:
+            gone = (
+                self._backend.decommission(id_)
+                if self._backend.decommissions
+                else bool(self._backend.kill([id_], only_idle=not overdue or bool(self._drains[id_].unmoved)))
+            )
+            if gone:
+                del self._drains[id_]
+                self._leaving[id_] = now_s
+
+    def _spread(self, now_s: float, queries: Mapping[str, StateMoves], staying: list[ExecutorView]) -> None:
+        """Give executors that have come their share of the state, once all that was asked for is there."""
+        there = frozenset(v.id for v in staying if v.executor.has_block_manager)
+        if self._spread_for is None:
+            self._spread_for = there
+        if not there - self._spread_for:
+            self._spread_for = there
+            return
+        if self._growth is not None or self._drains or len(there) < len(staying) or not self._options.spread:
+            return
+        self._spread_for = there
+        for moves in queries.values():
+            moves.move(even_moves(_safely(moves.places, {}), there, moves.weights))
+
+    def _publish(
+        self, now_s: float, view: tuple[ExecutorView, ...], desired: int | None, refusal: Reason | None
+    ) -> None:
+        count = Counter(v.state for v in view)
+        there = count["usable"] + count["starting"]
+        doing = "nothing"
+        if self._growth is not None:
+            doing = f"waiting for {(desired or 0) - there} more executors"
+        elif self._drains:
+            doing = f"moving state away from {', '.join(sorted(self._drains))}"
+        elif self._leaving:
+            doing = f"waiting for {', '.join(sorted(self._leaving))} to leave"
+        status = PoolStatus(
+            desired=desired,
+            requested=self._requested,
+            usable=count["usable"],
+            starting=count["starting"],
+            draining=count["draining"] + count["leaving"],
+            unusable=count["unusable"],
+            doing=doing,
+            since_s=self._status.since_s if doing == self._status.doing else now_s,
+            settled=desired is None or (there == desired and not self._drains and not self._leaving),
+            refusal=refusal,
+            retry_in_s=max(0.0, self._retry_s - now_s) if self._refusal is not None else None,
+        )
+        with self._lock:
+            self._status, self._view = status, view
+
+    def _hosts(self) -> dict[str, str]:
+        return {v.id: v.executor.host for v in self.view() if v.counts and v.executor.has_block_manager}
+
+    def _tell(self, reason: Reason) -> None:
+        with self._lock:
+            self._events.append(reason)
+
+    def _finish(self) -> None:
+        """The last act: nothing under way, and a target that replaces what dies but starts nothing new."""
+        self._call_off(set(self._drains))
+        with self._lock:
+            queries = list(self._queries.values())
+        for moves in queries:
+            moves.close()
+        if self._requested is not None and not self.unavailable and self._hands_off is None:
+            view = self._seen(self._clock())
+            self._backend.request_total(max(1, sum(v.counts for v in view)))
+            self._publish(self._clock(), view, None, None)
+
+
+def _reason(code: str, **facts: Any) -> Reason:
+    return Reason(code=code, facts=facts)
+
+
+def _safely(read: Callable[[], Any], otherwise: Any) -> Any:
+    """What a reading of Spark says; one that fails is tried again at the next look."""
+    try:
+        return read()
+    except SparkInternalsError:
+        return otherwise
