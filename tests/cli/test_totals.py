@@ -15,7 +15,8 @@ from penstock.testing import a_dataflow, a_snapshot
 
 
 def shed(operator: str, target: str | None, keep: float, why: str) -> Planned:
-    reason = Reason(code=why, facts={"sink": "out"})
+    facts = dict.fromkeys(("node", "needed_cores", "available_cores", "accuracy"))
+    reason = Reason(code=why, facts={**facts, "sink": "out"})
     to = None if target is None else OperatorId(target)
     return Planned(
         action=Shed(operator=OperatorId(operator), target=to, keep=keep, reason=reason), policy="shedding"

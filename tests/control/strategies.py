@@ -60,8 +60,7 @@ def the_snapshot(
 operators = st.sampled_from([OperatorId(o) for o in OPERATORS])
 nodes = st.sampled_from([f"n{i}" for i in range(NODES)])
 reasons = st.builds(
-    lambda code, goal: Reason(code=code, facts={} if goal is None else {"constraint": goal}),
-    st.sampled_from(["late", "idle"]),
+    lambda goal: Reason(code="test", facts={} if goal is None else {"constraint": goal}),
     st.sampled_from([None, None, "fast", "slow"]),
 )
 expectations = st.none() | st.builds(

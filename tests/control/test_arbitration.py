@@ -17,9 +17,9 @@ from penstock.policies.policy import Notice, Proposal
 from penstock.policies.reasons import Reason
 from tests.control.strategies import KEEP, keeps_now, remedy_orders, some_proposals, the_snapshot
 
-LATE = Reason(code="late")
-FOR_FAST = Reason(code="late", facts={"constraint": "fast"})
-FOR_SLOW = Reason(code="late", facts={"constraint": "slow"})
+LATE = Reason(code="test")
+FOR_FAST = Reason(code="test", facts={"constraint": "fast"})
+FOR_SLOW = Reason(code="test", facts={"constraint": "slow"})
 NEW = ArbitrationMemory()
 USUAL = Arbitration()
 DOWNSTREAM = {
@@ -212,7 +212,7 @@ def test_a_cheaper_remedy_that_gives_up_holds_nobody_up() -> None:
     gave_up = Proposal(
         policy="mover",
         actions=(move("a[0]", "n2", FOR_FAST),),
-        notices=(Notice(goal="fast", reason=Reason(code="needs-more-nodes")),),
+        notices=(Notice(goal="fast", reason=Reason(code="test")),),
     )
     plan = plan_of(gave_up, ("elastic", scale("a", 6, FOR_FAST)))
     assert len(plan.actions) == 2

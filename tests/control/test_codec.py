@@ -128,7 +128,7 @@ def test_plans_come_back_equal_with_the_right_kinds_of_action(proposals: tuple[P
         time_s=1.5,
         actions=tuple(Planned(action=a, policy=p) for p, a in every),
         withheld=tuple(
-            Withheld(action=a, policy=p, reason=Reason(code="why", facts={"x": 1})) for p, a in every
+            Withheld(action=a, policy=p, reason=Reason(code="test", facts={"x": 1})) for p, a in every
         ),
         notices=tuple(n for p in proposals for n in p.notices),
     )
@@ -137,8 +137,8 @@ def test_plans_come_back_equal_with_the_right_kinds_of_action(proposals: tuple[P
 
 def test_numbers_of_numpy_are_plain_numbers() -> None:
     assert to_json(
-        Reason, Reason(code="x", facts={"a": np.int64(3), "b": np.float64(0.5), "c": np.bool_(True)})
-    ) == ('{"code":"x","facts":{"a":3,"b":0.5,"c":true}}')
+        Reason, Reason(code="test", facts={"a": np.int64(3), "b": np.float64(0.5), "c": np.bool_(True)})
+    ) == ('{"code":"test","facts":{"a":3,"b":0.5,"c":true}}')
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
@@ -201,7 +201,7 @@ def test_constructors_still_reject_nonsense() -> None:
     with pytest.raises(CodecError, match="to itself is no action"):
         from_json(
             Planned,
-            '{"action": {"$": "Scale", "reason": {"code": "x"}, "current": 2, "target": 2}, "policy": "p"}',
+            '{"action": {"$": "Scale", "reason": {"code": "test"}, "current": 2, "target": 2}, "policy": "p"}',
         )
 
 

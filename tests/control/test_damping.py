@@ -13,7 +13,7 @@ from penstock.telemetry import Snapshot
 from penstock.testing import a_dataflow, a_snapshot
 from penstock.testing.builders import TWO_WAYS
 
-WHY = Reason(code="why")
+WHY = Reason(code="test")
 WORK = OperatorId("work")
 FLOW = a_dataflow(alternates=TWO_WAYS)
 

@@ -11,7 +11,7 @@ from penstock.telemetry import Snapshot
 from penstock.testing import FakeClock, MemoryJournal, RecordingRuntime, ScriptedPolicy, a_snapshot
 
 WORK = OperatorId("work")
-WHY = Reason(code="hot")
+WHY = Reason(code="test")
 GATHER = Move(reason=WHY, operator=WORK, index=0, source="n0", target="n1")
 GATHERED = {"work[0]": "n1", "work[1]": "n1"}
 

@@ -6,7 +6,7 @@ import importlib
 import pytest
 
 
-@pytest.mark.parametrize("name", ["penstock.control.sentences", "penstock.testing.builders"])
+@pytest.mark.parametrize("name", ["penstock.policies.wording", "penstock.testing.builders"])
 def test_examples(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name))
     assert result.attempted > 0

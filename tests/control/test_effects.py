@@ -12,7 +12,7 @@ from penstock.telemetry import Snapshot
 from penstock.testing import a_dataflow, a_snapshot
 from penstock.testing.builders import TWO_WAYS
 
-WHY = Reason(code="why")
+WHY = Reason(code="test")
 FLOW = a_dataflow(alternates=TWO_WAYS, min_accuracy=0.5)
 
 

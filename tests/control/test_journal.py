@@ -36,7 +36,7 @@ def journal(request: pytest.FixtureRequest, tmp_path):
 def grow_when_late(snapshot) -> list[Scale | Shed]:
     now, late = int(snapshot.operators.parallelism[1]), snapshot.constraints.latency_s[0]
     expects = Expectation(metric="latency_s", subject="on-time", value=0.1, within_s=10)
-    why = Reason(code="late", facts={"latency_s": float(late), "seed": snapshot.seed})
+    why = Reason(code="test", facts={"latency_s": float(late), "seed": snapshot.seed})
     if late <= 0.1:
         return []
     shed = Shed(reason=why, operator=OperatorId("events"), keep=0.9)
@@ -133,7 +133,7 @@ def test_replaying_finds_what_a_changed_policy_would_do(journal) -> None:
 
 def test_replaying_afresh_carries_memories_along(journal) -> None:
     """A script is told line by line only if its memory is carried."""
-    lines = [(), [Shed(reason=Reason(code="now"), operator=OperatorId("events"), keep=0.5)], ()]
+    lines = [(), [Shed(reason=Reason(code="test"), operator=OperatorId("events"), keep=0.5)], ()]
     loop, _ = a_run(journal, 20, policy=lambda _: ())
     script = [PolicyRun(policy=ScriptedPolicy(lines, name="another"))]
     replayed = list(replay(journal, loop.run_id, script, afresh=True))

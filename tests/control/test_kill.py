@@ -27,7 +27,7 @@ RETENTION = Retention(evidence_bytes=300_000)  # small, so that dropping old sna
 
 def zigzag(snapshot: Snapshot) -> list[Shed]:
     now = float(snapshot.sources.keep[0])
-    reason = Reason(code="zigzag", facts={"keep": now})
+    reason = Reason(code="test", facts={"keep": now})
     return [Shed(reason=reason, operator=snapshot.dataflow.sources[0].id, keep=0.5 if now == 1.0 else 1.0)]
 
 

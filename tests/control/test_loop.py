@@ -23,7 +23,7 @@ from penstock.testing.builders import TWO_WAYS
 
 WORK = OperatorId("work")
 FLOW = a_dataflow(alternates=TWO_WAYS)
-LATE = Reason(code="late", facts={"constraint": "on-time"})
+LATE = Reason(code="test", facts={"constraint": "on-time"})
 
 
 def world(time_s: float, desired: Desired) -> Snapshot:
@@ -311,7 +311,7 @@ def test_it_stops_when_told_or_when_the_time_is_over() -> None:
 
 
 def test_a_notice_reaches_the_plan() -> None:
-    notice = Notice(goal="on-time", reason=Reason(code="bound-out-of-reach"), helps="more nodes")
+    notice = Notice(goal="on-time", reason=Reason(code="test"), helps="more nodes")
     loop, _, cycles = a_loop(ScriptedPolicy([Proposal(policy="x", notices=(notice,))]))
     loop.step()
     assert cycles[0].plan.notices == (notice,)

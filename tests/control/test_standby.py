@@ -117,7 +117,7 @@ def test_a_leader_that_was_replaced_while_it_decided_neither_acts_nor_writes(tmp
     def propose(_) -> list[Shed]:
         if meanwhile:
             meanwhile.pop()()
-        return [Shed(reason=Reason(code="late"), operator="events", keep=0.5)]
+        return [Shed(reason=Reason(code="test"), operator="events", keep=0.5)]
 
     with SqliteJournal(tmp_path / "journal.db", unix_time=clock.now) as journal:
 

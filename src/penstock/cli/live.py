@@ -15,7 +15,7 @@ from rich.text import Text
 from penstock.api.durations import shown_duration
 from penstock.cli.output import complaints
 from penstock.control import Brief, Cycle
-from penstock.control.sentences import sentence, shown
+from penstock.policies.wording import sentence, shown
 from penstock.telemetry import Snapshot
 
 _BARS = " ▁▂▃▄▅▆▇█"

@@ -54,6 +54,6 @@ def print_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]
 
 def shown(value: Any) -> str:
     """A value as people read it."""
-    from penstock.control.sentences import shown as in_words  # heavy, and no command's help needs it
+    from penstock.policies.wording import shown as in_words  # heavy, and no command's help needs it
 
     return in_words(value)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from penstock.control.brief import Brief
 from penstock.control.journal import Journal, JournalError
 from penstock.control.record import Cycle, Run
-from penstock.control.sentences import duration, number, quantity, sentence
 from penstock.control.timeline import Episode, Line, episodes
+from penstock.policies.wording import duration, number, quantity, sentence
 
 WIDTH = 110
 _UNIT = re.compile(r"(\d) (?=(?:%|[a-zµ]+s|[kMGT]?B|s|min|h|d)\b|%)")

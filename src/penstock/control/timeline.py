@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
@@ -11,9 +11,11 @@ from typing import Literal
 from penstock.control.brief import Brief
 from penstock.control.effects import SETTINGS
 from penstock.control.plan import Planned
-from penstock.control.record import Cycle, Stage
-from penstock.control.sentences import deed, duration, promise, quantity, sentence, verdict
+from penstock.control.record import Cycle
+from penstock.control.wording import deed, promise, verdict
 from penstock.policies.actions import Scale, Shed, Switch
+from penstock.policies.reasons import Reason
+from penstock.policies.wording import duration, quantity, sentence
 
 QUIET_CYCLES = 2
 """So many quiet cycles in a row end an episode."""
@@ -22,16 +24,6 @@ TOGETHER = 3
 
 ADJUSTED = ("shed", "pace")
 """Actions that set a share or a time anew in every cycle; only the first and the last of a row are told."""
-_CONSEQUENCE: Mapping[Stage, str] = {
-    "observe": "the last safe controls stayed",
-    "decide": "its memory stayed as it was, the other policies went on",
-    "arbitrate": "nothing was changed",
-    "apply": "the next cycle asks again",
-    "effects": "what came of earlier actions is told later",
-    "journal": "the record of that cycle is missing",
-    "recover": "it started afresh",
-    "subscriber": "nothing else was affected",
-}
 Topic = Literal["seen", "decided", "expected", "held back", "outcome", "came of it", "unreached", "fault"]
 
 
@@ -189,7 +181,7 @@ def _faults(cycle: Cycle, said: set[tuple[str, str]]) -> Iterator[Line]:
     for fault in cycle.faults:
         if (fault.code, fault.cause) not in said:
             said.add((fault.code, fault.cause))
-            text = f"{fault.code.replace('-', ' ')}: {fault.cause}; {_CONSEQUENCE[fault.stage]}"
+            text = sentence(Reason(code=fault.code, facts={"cause": fault.cause}))
             yield Line(time_s=cycle.time_s, topic="fault", text=text, policy=fault.policy)
 
 

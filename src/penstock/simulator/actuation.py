@@ -92,11 +92,11 @@ class Actuator:
     def _scale(self, action: Scale) -> Verdict | Callable[[], Verdict]:
         row = self._dataflow.row.get(action.operator) if action.operator is not None else None
         if row is None:
-            return _blocked("unknown-operator", operator=action.operator)
+            return _blocked("no-such-operator", operator=action.operator)
         bounds = self._dataflow.operators[row].parallelism
         if not max(1, bounds.minimum) <= action.target <= bounds.maximum:
             return _blocked(
-                "outside-bounds", target=action.target, minimum=bounds.minimum, maximum=bounds.maximum
+                "out-of-bounds", target=action.target, minimum=bounds.minimum, maximum=bounds.maximum
             )
         if self._crew.wanted[row] == action.target and self._crew.settled(row):
             return "held", Reason(code="already-so", facts={"tasks": action.target})
@@ -114,12 +114,12 @@ class Actuator:
     def _move(self, action: Move) -> Verdict | Callable[[], Verdict]:
         row = self._dataflow.row.get(action.operator)
         if row is None:
-            return _blocked("unknown-operator", operator=action.operator)
+            return _blocked("no-such-operator", operator=action.operator)
         if not 0 <= action.index < int(self._crew.count[row]):
-            return _blocked("unknown-task", task=action.subject, tasks=int(self._crew.count[row]))
+            return _blocked("no-such-task", task=action.subject, tasks=int(self._crew.count[row]))
         target = self._fleet.row_of(action.target)
         if target is None:
-            return _blocked("unknown-node", node=action.target)
+            return _blocked("no-such-node", node=action.target)
         member = self._fleet.rows[target]
         if member is not None and member.draining:
             return _blocked("node-draining", node=action.target)
@@ -147,7 +147,7 @@ class Actuator:
         if action.target is not None:
             stream = self._streams.get(action.subject)
             if stream is None:
-                return _blocked("unknown-stream", stream=action.subject)
+                return _blocked("no-such-stream", stream=action.subject)
             if self._controls.stream_keep[stream] == action.keep:
                 return "held", Reason(code="already-so", facts={"keep": action.keep})
             self._controls.stream_keep[stream] = action.keep
@@ -155,7 +155,7 @@ class Actuator:
             return _APPLIED
         row = self._dataflow.row.get(action.operator)
         if row is None or self._dataflow.operators[row].kind != "source":
-            return _blocked("unknown-source", operator=action.operator)
+            return _blocked("no-such-source", operator=action.operator)
         if self._controls.source_keep[row] == action.keep:
             return "held", Reason(code="already-so", facts={"keep": action.keep})
         self._controls.source_keep[row] = action.keep
@@ -165,11 +165,11 @@ class Actuator:
     def _switch(self, action: Switch) -> Verdict:
         row = self._dataflow.row.get(action.operator)
         if row is None:
-            return _blocked("unknown-operator", operator=action.operator)
+            return _blocked("no-such-operator", operator=action.operator)
         try:
             index = self._dataflow.operators[row].alternate_index(action.target)
         except KeyError:
-            return _blocked("unknown-alternate", operator=action.operator, alternate=action.target)
+            return _blocked("no-such-alternate", operator=action.operator, alternate=action.target)
         if self._controls.alternate[row] == index:
             return "held", Reason(code="already-so", facts={"alternate": action.target})
         self._controls.alternate[row] = index
@@ -181,7 +181,7 @@ class Actuator:
             return _blocked("no-batches", runtime="simulated")
         stream = self._streams.get(action.stream)
         if stream is None:
-            return _blocked("unknown-stream", stream=action.stream)
+            return _blocked("no-such-stream", stream=action.stream)
         if self._controls.deadline_s[stream] == action.deadline_s:
             return "held", Reason(code="already-so", facts={"deadline_s": action.deadline_s})
         self._controls.deadline_s[stream] = action.deadline_s
@@ -201,7 +201,7 @@ class Actuator:
     def _acquire(self, name: str, count: int) -> Verdict | Callable[[], Verdict]:
         machine = self._cluster.machine(name)
         if machine is None:
-            return _blocked("unknown-class", machine=name)
+            return _blocked("no-such-class", machine=name)
         refusal = self._fleet.refusal(machine, count)
         if refusal is not None:
             return "blocked", refusal
@@ -221,7 +221,7 @@ class Actuator:
             row = self._fleet.row_of(id_)
             member = None if row is None else self._fleet.rows[row]
             if member is None:
-                return _blocked("unknown-node", node=id_)
+                return _blocked("no-such-node", node=id_)
             members.append(member)
         staying = [m for _, m in self._fleet.live() if m.ready and not m.draining and m.id not in ids]
         if not staying:

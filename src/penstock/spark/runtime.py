@@ -275,8 +275,7 @@ class SparkRuntime:
                 cause = f"{action.subject} holds no state on Spark"
                 outcomes[id(action)] = _outcome(action, "blocked", "no-such-state", cause=cause)
             elif action.target not in executors - self.pool.draining:
-                cause = f"executor {action.target} is not there"
-                outcomes[id(action)] = _outcome(action, "blocked", "no-such-node", cause=cause)
+                outcomes[id(action)] = _outcome(action, "blocked", "no-such-node", node=action.target)
             elif known[place] == action.target:
                 outcomes[id(action)] = _outcome(action, "held", "already-so")
             else:
@@ -304,7 +303,7 @@ class SparkRuntime:
         if limit is not None and target > limit:
             return _outcome(action, "blocked", "no-more-nodes", cause=f"at most {limit} executors can be had")
         if target < 1:
-            return _outcome(action, "blocked", "last-node", cause="a query needs an executor")
+            return _outcome(action, "blocked", "last-node")
         if self._staying() == target:
             return _outcome(action, "held", "already-so")
         self.pool.want(target)
@@ -317,7 +316,7 @@ class SparkRuntime:
         if action.node not in staying:
             return _outcome(action, "held", "already-so")
         if len(staying) == 1:
-            return _outcome(action, "blocked", "last-node", cause="a query needs an executor")
+            return _outcome(action, "blocked", "last-node")
         self.pool.release(action.node)
         return self._when_settled(action, self.pool.status().desired)
 
@@ -455,4 +454,4 @@ def _unavailable(action: Action, lever: Capability) -> Outcome:
 
 
 def _replaced(action: Action) -> Outcome:
-    return _outcome(action, "failed", "not-confirmed", cause="a newer wish replaced it")
+    return _outcome(action, "failed", "superseded")

@@ -10,7 +10,8 @@ from typing import Any
 
 from penstock.control import Cycle, Run
 from penstock.control.brief import Brief
-from penstock.control.sentences import deed, sentence
+from penstock.control.wording import deed
+from penstock.policies.wording import sentence
 from penstock.telemetry import Snapshot
 from penstock.web.detail import MoveWatch, tables
 from penstock.web.figures import figures_of, total

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.control.brief import Brief
 from penstock.control.record import Cycle
-from penstock.control.sentences import shown
 from penstock.extras import MissingExtraError, optional
+from penstock.policies.wording import shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

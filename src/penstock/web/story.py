@@ -11,7 +11,8 @@ from penstock.control.brief import Brief
 from penstock.control.effects import Effect
 from penstock.control.plan import Planned
 from penstock.control.record import Cycle
-from penstock.control.sentences import deed, duration, number, promise, quantity, sentence, verdict
+from penstock.control.wording import deed, promise, verdict
+from penstock.policies.wording import duration, number, quantity, sentence
 
 ENTRIES_KEPT = 600
 TOGETHER = 3

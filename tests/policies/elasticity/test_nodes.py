@@ -147,7 +147,7 @@ def test_says_when_no_number_of_nodes_suffices() -> None:
     cycles = steer(engine, 60)
     notices = [n for _, p in cycles for n in p.notices]
     assert notices
-    assert notices[-1].reason.code == "bound-out-of-reach"
+    assert notices[-1].reason.code == "bound-needs-more-nodes"
     assert "shedding" in notices[-1].helps
     assert len(cycles[-1][0].nodes) == 3, "what can be had is used all the same"
 

@@ -426,7 +426,7 @@ def _out_of_reach(need: Need, options: NodeOptions) -> Notice:
     return Notice(
         goal=need.constraint.name,
         reason=Reason(
-            code="bound-out-of-reach",
+            code="bound-needs-more-nodes",
             facts={
                 "bound_ms": need.constraint.bound_ms,
                 "nodes": need.nodes,

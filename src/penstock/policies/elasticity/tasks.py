@@ -311,7 +311,7 @@ def _scales(
     for row in np.flatnonzero(targets != snapshot.operators.parallelism).tolist():
         operator = snapshot.dataflow.operators[row]
         current, target = int(snapshot.operators.parallelism[row]), int(targets[row])
-        basis = sized.reasons.get(row, Reason(code="rebalance"))
+        basis = sized.reasons.get(row, Reason(code="load-needs-tasks"))
         arrives = float(view.arrival_rps[row])
         ahead = float(demand.shared_rps[row] + demand.each_rps[row] * current)
         if target < current:

@@ -134,7 +134,7 @@ def needs_more(
                     "node": id_,
                     "resource": RESOURCES[worst],
                     "use": float(use[n, worst]),
-                    "limit": shares[worst],
+                    "limit_share": shares[worst],
                     "over": over,
                     "evaluations": stuck[id_],
                 },
