@@ -38,6 +38,7 @@ def test_every_error_of_ours_is_for_the_user_or_caught_by_us() -> None:
         "_EnoughError": "the YAML reader",
         "CodecError": "the loop and the journal",
         "NotReadyError": "the loop",
+        "ReasonError": "raised in tests only",
         "ResultError": "Spark fails the task: the function of the user returned something else than declared",
         "StateError": "Spark fails the task: the state is of another program",
     }
