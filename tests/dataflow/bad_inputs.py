@@ -206,7 +206,7 @@ BAD_INPUTS = (
              "(got 'ladder')"),
     _changed("a load that is a text", _LOAD, "fast", "must be a rate, or points, or of a kind"),
     _changed("a negative rate", "[60, 300]", "[60, -300]", "a rate cannot be negative: -300"),
-    _changed("a rate that is no number", "[60, 300]", "[60, .nan]", "must be finite"),
+    _changed("a rate that is no number", "[60, 300]", "[60, .nan]", "must be a finite number (got nan)"),
     _changed("a step without a rate", "[60, 300]", "[60]", "steps[1]: has too few parts"),
     _changed("a step that takes no time", "[60, 300]", "[0, 300]", "lasts more than 0 s"),
     _changed("times out of order", _LOAD, "{times: [0, 9, 5], rates: [1, 2, 3]}", "must increase"),

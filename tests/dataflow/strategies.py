@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import string
+from typing import get_args
 
 from hypothesis import strategies as st
 
@@ -21,7 +22,7 @@ from penstock.dataflow.connectors import (
     rate,
     replay,
 )
-from penstock.dataflow.graph import CHEAPEST_FIRST, STATISTICS, TAKES, Alternate, Connector, State
+from penstock.dataflow.graph import CHEAPEST_FIRST, STATISTICS, Alternate, Connector, State, Takes
 
 ids = st.sampled_from(["a", "B", "c-d", "d.e", "no", "null", "e1", "_"])
 texts = st.text(
@@ -158,7 +159,7 @@ def _operator(
     }
     if kind == "transform":
         return builder.transform(name, draw(paths), inputs=chosen, cost_s=draw(seconds), **settings)
-    settings["takes"] = draw(st.sampled_from(TAKES))
+    settings["takes"] = draw(st.sampled_from(get_args(Takes)))
     if draw(st.booleans()):
         settings["alternates"] = draw(alternates_lists())
     else:

@@ -42,7 +42,6 @@ from penstock.dataflow.graph import (
     Parallelism,
     Remedy,
     State,
-    Statistic,
     Stream,
     Takes,
     Wiring,
@@ -138,6 +137,14 @@ class SinkSettings(TypedDict, total=False):
     cost_cv: float
 
 
+class GoalSettings(TypedDict, total=False):
+    """What the whole dataflow may be given, as keywords; `Goals` says what each means."""
+
+    budget_per_hour: float | None
+    throughput: float
+    throughput_tolerance: float
+
+
 @dataclass(frozen=True, slots=True)
 class Output:
     """What leaves an operator, ready to be the input of others; each method adds one and returns its output."""
@@ -197,7 +204,7 @@ class FlowBuilder:
         self.name = name
         self._operators: list[Operator] = []
         self._streams: list[Stream] = []
-        self._constraints: list[Constraint] = []
+        self.constraints: list[Constraint] = []
         self._goals = Goals()
         self._problems: list[Problem] = []
 
@@ -210,7 +217,7 @@ class FlowBuilder:
         **settings: Unpack[Settings],
     ) -> Output:
         """Where records enter; `weight` names a column they get: 1 / the probability with which they were kept."""
-        return self._add(id, "source", (), connector=connector, weight=weight, **settings)
+        return self.add(id, "source", (), connector=connector, weight=weight, **settings)
 
     def map(
         self,
@@ -221,7 +228,7 @@ class FlowBuilder:
         **settings: Unpack[MapSettings],
     ) -> Output:
         """A stateless operator: one `function`, or several `alternates` that do the same work."""
-        return self._add(id, "map", inputs, function=function, **settings)
+        return self.add(id, "map", inputs, function=function, **settings)
 
     def keyed(
         self,
@@ -238,7 +245,7 @@ class FlowBuilder:
         All alternates share that state, so that switching between them loses nothing.
         """
         remembered = state if isinstance(state, State) else State(schema=state)
-        return self._add(
+        return self.add(
             id, "keyed", inputs, function=function, key=key, state=remembered, wiring="key", **settings
         )
 
@@ -251,11 +258,11 @@ class FlowBuilder:
         **settings: Unpack[TransformSettings],
     ) -> Output:
         """A native operator: `function(*dataframes)` returns a DataFrame; measured from outside."""
-        return self._add(id, "transform", inputs, function=function, **settings)
+        return self.add(id, "transform", inputs, function=function, **settings)
 
     def union(self, id: str, *inputs: Output, parallelism: AnyParallelism = 1) -> Output:  # noqa: A002
         """All records of the inputs, which must have the same columns."""
-        return self._add(id, "union", inputs, parallelism=parallelism)
+        return self.add(id, "union", inputs, parallelism=parallelism)
 
     def sink(
         self,
@@ -266,7 +273,7 @@ class FlowBuilder:
         **settings: Unpack[SinkSettings],
     ) -> None:
         """Where records leave."""
-        self._add(id, "sink", inputs, connector=connector, **settings)
+        self.add(id, "sink", inputs, connector=connector, **settings)
 
     def constrain(
         self,
@@ -283,64 +290,42 @@ class FlowBuilder:
 
         An arrow at an end (`-> a -> b`) includes the stream there. The name defaults to the sequence.
         """
-        place = f"constrain({sequence!r})"
-        bounds = [mean_ms, p50_ms, p95_ms, p99_ms]
-        given: list[tuple[Statistic, float]] = [
-            (statistic, bound)
-            for statistic, bound in zip(STATISTICS, bounds, strict=True)
-            if bound is not None
-        ]
-        if len(given) != 1:
-            self._problems.append(
-                Problem(place=place, message="needs exactly one of mean_ms, p50_ms, p95_ms, p99_ms")
-            )
-        try:
-            parsed = OperatorSequence.parse(sequence)
-        except ValueError as problem:
-            self._problems.append(Problem(place=place, message=str(problem)))
-            return
-        for statistic, bound in given[:1]:
-            self._constraints.append(
-                Constraint(
-                    name=str(parsed) if name is None else name,
-                    sequence=parsed,
-                    bound_ms=bound,
-                    window_s=window_s,
-                    statistic=statistic,
-                )
-            )
-
-    def goals(
-        self,
-        *,
-        budget_per_hour: float | None = None,
-        throughput: float = 0.8,
-        throughput_tolerance: float = 0.05,
-        remedies: Sequence[Remedy] = CHEAPEST_FIRST,
-    ) -> None:
-        """What the whole dataflow must respect; the last call counts."""
-        self._goals = Goals(
-            budget_per_hour=budget_per_hour,
-            throughput=throughput,
-            throughput_tolerance=throughput_tolerance,
-            remedies=tuple(remedies),
+        made, found = make_constraint(
+            f"constrain({sequence!r})",
+            sequence,
+            name=name,
+            mean_ms=mean_ms,
+            p50_ms=p50_ms,
+            p95_ms=p95_ms,
+            p99_ms=p99_ms,
+            window_s=window_s,
         )
+        self.constraints += made
+        self._problems += found
+
+    def goals(self, *, remedies: Sequence[Remedy] = CHEAPEST_FIRST, **goals: Unpack[GoalSettings]) -> None:
+        """What the whole dataflow must respect; the last call counts."""
+        self._goals = Goals(remedies=tuple(remedies), **goals)
 
     def build(self) -> Dataflow:
         """The finished dataflow. A DataflowError tells everything that is wrong with it."""
-        dataflow = Dataflow(
-            name=self.name,
-            operators=tuple(self._operators),
-            streams=tuple(self._streams),
-            constraints=tuple(self._constraints),
-            goals=self._goals,
-        )
+        dataflow = self.unchecked()
         found = (*self._problems, *problems(dataflow))
         if found:
             raise DataflowError(found)
         return dataflow
 
-    def _add(
+    def unchecked(self) -> Dataflow:
+        """The dataflow as it stands, right or wrong."""
+        return Dataflow(
+            name=self.name,
+            operators=tuple(self._operators),
+            streams=tuple(self._streams),
+            constraints=tuple(self.constraints),
+            goals=self._goals,
+        )
+
+    def add(
         self,
         id: str,  # noqa: A002
         kind: Kind,
@@ -358,6 +343,7 @@ class FlowBuilder:
         utility: AnyFunction | None = None,
         **fields: Any,
     ) -> Output:
+        """An operator of any kind; the methods for each kind stand on it, and so do files."""
         only = Alternate(
             function=_function(function), cost_s=cost_s, cost_cv=cost_cv, selectivity=selectivity
         )
@@ -384,6 +370,35 @@ class FlowBuilder:
                 self._problems.append(Problem(place=place, message=message))
             self._streams.append(Stream(source=output.id, target=operator.id, wiring=output.wiring or wiring))
         return Output(self, operator.id)
+
+
+def make_constraint(
+    place: str,
+    sequence: str,
+    *,
+    name: str | None = None,
+    mean_ms: float | None = None,
+    p50_ms: float | None = None,
+    p95_ms: float | None = None,
+    p99_ms: float | None = None,
+    window_s: float = 10.0,
+) -> tuple[list[Constraint], list[Problem]]:
+    """The constraint, called like its sequence unless it has a name, and what is wrong with it."""
+    bounds = dict(zip(STATISTICS, (mean_ms, p50_ms, p95_ms, p99_ms), strict=True))
+    given = [(statistic, bound) for statistic, bound in bounds.items() if bound is not None]
+    found = []
+    if len(given) != 1:
+        found.append(Problem(place=place, message="needs exactly one of mean_ms, p50_ms, p95_ms, p99_ms"))
+    try:
+        parsed = OperatorSequence.parse(sequence)
+    except ValueError as problem:
+        return [], [*found, Problem(place=place, message=str(problem))]
+    called = str(parsed) if name is None else name
+    made = [
+        Constraint(name=called, sequence=parsed, bound_ms=bound, window_s=window_s, statistic=statistic)
+        for statistic, bound in given[:1]
+    ]
+    return made, found
 
 
 def _function(given: AnyFunction | None) -> Function | None:

@@ -150,12 +150,9 @@ def kinds_of(role: Role) -> tuple[str, ...]:
 def with_defaults(connector: Connector, role: Role) -> Connector:
     """`connector` with every option set that has a default, as its maker would have done."""
     rules = KINDS.get((role, connector.kind))
-    rest = (
-        {}
-        if rules is None
-        else {n: each.default for n, each in rules.options.items() if n not in connector.options}
-    )
-    return replace(connector, options={**connector.options, **_given(rest)})
+    options = {} if rules is None else rules.options
+    defaults = {name: option.default for name, option in options.items() if option.default is not None}
+    return replace(connector, options={**connector.options, **defaults, **connector.options})
 
 
 def expected_load(connector: Connector) -> Load | None:
@@ -182,20 +179,12 @@ def replay(
     of those running numbers, the same each time it is asked, because a restarted query asks again. With neither
     the source can be simulated, not run. Without a `schema` the file or an empty range of the generator tells.
     """
-    options = {
-        "path": path,
-        "partitions": partitions,
-        "loop": loop,
-        "max_rows_per_batch": max_rows_per_batch,
-        "time_column": time_column,
-    }
-    return Connector(
-        kind="replay",
-        options=_given(options),
-        function=None if generator is None else Function.of(generator),
-        schema=schema,
-        load=load,
+    # fmt: off
+    return _made(
+        "replay", function=generator, schema=schema, load=load, path=path, partitions=partitions, loop=loop,
+        max_rows_per_batch=max_rows_per_batch, time_column=time_column,
     )
+    # fmt: on
 
 
 def kafka(
@@ -216,16 +205,12 @@ def kafka(
     `timestamp`. `load` is what to expect, for simulation and planning. `kafka_options` are the client's own
     settings (`{"kafka.security.protocol": "SSL"}`).
     """
-    options = {
-        "topic": topic,
-        "servers": servers,
-        "starting": starting,
-        "value_format": value_format,
-        "max_rows_per_batch": max_rows_per_batch,
-        "time_column": time_column,
-        **(kafka_options or {}),
-    }
-    return Connector(kind="kafka", options=_given(options), schema=schema, load=load)
+    # fmt: off
+    return _made(
+        "kafka", schema=schema, load=load, topic=topic, servers=servers, starting=starting, value_format=value_format,
+        max_rows_per_batch=max_rows_per_batch, time_column=time_column, more=kafka_options,
+    )
+    # fmt: on
 
 
 def files(
@@ -239,26 +224,22 @@ def files(
     load: Load | None = None,
 ) -> Connector:
     """A source that reads the files that appear in a folder."""
-    options = {
-        "path": path,
-        "format": format,
-        "header": header,
-        "max_files_per_batch": max_files_per_batch,
-        "time_column": time_column,
-    }
-    return Connector(kind="files", options=_given(options), schema=schema, load=load)
+    # fmt: off
+    return _made(
+        "files", schema=schema, load=load, path=path, format=format, header=header,
+        max_files_per_batch=max_files_per_batch, time_column=time_column,
+    )
+    # fmt: on
 
 
 def rate(rows_per_second: float, *, partitions: int | None = None) -> Connector:
     """Spark's own rate source: the columns `timestamp` and `value`, at a constant rate."""
-    return Connector(
-        kind="rate", options=_given({"rows_per_second": rows_per_second, "partitions": partitions})
-    )
+    return _made("rate", rows_per_second=rows_per_second, partitions=partitions)
 
 
 def dataframe(df: Any, *, time_column: str | None = None, load: Load | None = None) -> Connector:
     """A source that is a streaming DataFrame the user already has; it cannot be written to a file."""
-    return Connector(kind="dataframe", options=_given({"time_column": time_column}), load=load, dataframe=df)
+    return replace(_made("dataframe", load=load, time_column=time_column), dataframe=df)
 
 
 def kafka_sink(
@@ -269,34 +250,43 @@ def kafka_sink(
     kafka_options: Mapping[str, str] | None = None,
 ) -> Connector:
     """A sink that writes to a Kafka topic: each record as JSON, or its own `key` and `value` columns."""
-    options = {"topic": topic, "servers": servers, "value_format": value_format, **(kafka_options or {})}
-    return Connector(kind="kafka", options=options)
+    return _made("kafka", topic=topic, servers=servers, value_format=value_format, more=kafka_options)
 
 
 def files_sink(path: str, format: str = "parquet") -> Connector:  # noqa: A002
     """A sink that adds files to a folder, exactly once."""
-    return Connector(kind="files", options={"path": path, "format": format})
+    return _made("files", path=path, format=format)
 
 
 def console(*, rows: int = 20, truncate: bool = True) -> Connector:
     """A sink that prints each batch."""
-    return Connector(kind="console", options={"rows": rows, "truncate": truncate})
+    return _made("console", rows=rows, truncate=truncate)
 
 
 def memory(table: str) -> Connector:
     """A sink that collects all rows in a temporary table of the driver, for small results."""
-    return Connector(kind="memory", options={"table": table})
+    return _made("memory", table=table)
 
 
 def foreach_batch(function: Callable[..., Any] | str) -> Connector:
     """A sink that calls `function(dataframe, batch_id)` with each micro-batch."""
-    return Connector(kind="foreach-batch", function=Function.of(function))
+    return _made("foreach-batch", function=function)
 
 
 def discard() -> Connector:
     """A sink that does all the work and keeps nothing."""
-    return Connector(kind="discard")
+    return _made("discard")
 
 
-def _given(options: Mapping[str, OptionValue | None]) -> dict[str, OptionValue]:
-    return {name: value for name, value in options.items() if value is not None}
+def _made(
+    kind: str,
+    *,
+    function: Callable[..., Any] | str | None = None,
+    schema: str | None = None,
+    load: Load | None = None,
+    more: Mapping[str, OptionValue] | None = None,
+    **options: OptionValue | None,
+) -> Connector:
+    given = {name: value for name, value in {**options, **(more or {})}.items() if value is not None}
+    made = None if function is None else Function.of(function)
+    return Connector(kind=kind, options=given, function=made, schema=schema, load=load)

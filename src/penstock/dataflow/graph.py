@@ -6,15 +6,15 @@ file and compared in a test; `dataflow.builder` is the comfortable way to make o
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NewType
+from typing import Any, Literal, NewType, get_args
 
+from penstock.dataflow.checks import Amount, Columns, Id, Names, Positive, Share, TaskCount, Text, ValueShare
+from penstock.dataflow.functions import Function as Function
+from penstock.dataflow.functions import FunctionNotFoundError as FunctionNotFoundError
 from penstock.dataflow.load import Load
-from penstock.errors import UserError
 
 OperatorId = NewType("OperatorId", str)
 
@@ -25,94 +25,8 @@ LatencyKind = Literal["read-ready", "read-write"]
 Statistic = Literal["mean", "p50", "p95", "p99"]
 Remedy = Literal["move", "switch", "scale", "shed"]
 
-KINDS: tuple[Kind, ...] = ("source", "map", "keyed", "transform", "union", "sink")
-WIRINGS: tuple[Wiring, ...] = ("forward", "spread", "key", "broadcast")
-TAKES: tuple[Takes, ...] = ("arrow", "pandas", "record")
-LATENCY_KINDS: tuple[LatencyKind, ...] = ("read-ready", "read-write")
-STATISTICS: tuple[Statistic, ...] = ("mean", "p50", "p95", "p99")
+STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 CHEAPEST_FIRST: tuple[Remedy, ...] = ("move", "switch", "scale", "shed")
-
-
-class FunctionNotFoundError(UserError, LookupError):
-    """A `module:name` that cannot be imported, with what was tried."""
-
-
-class Function:
-    """A user's function: importable as `module:name`, or (lambdas, closures) known only by the object itself.
-
-    Two functions are equal when their paths are, whether or not they have been imported yet, so a dataflow read
-    from a file equals the one that wrote it.
-    """
-
-    __slots__ = ("_target", "path")
-
-    def __init__(self, target: Callable[..., Any] | None = None, *, path: str | None = None) -> None:
-        if target is None and path is None:
-            raise ValueError("a function needs a callable or a 'module:name'")
-        self._target = target
-        self.path = path if path is not None else _importable_path(target)
-
-    @classmethod
-    def of(cls, given: Callable[..., Any] | str | Function) -> Function:
-        """`given` as a Function, whichever of the three forms it has."""
-        if isinstance(given, Function):
-            return given
-        return cls(path=given) if isinstance(given, str) else cls(given)
-
-    def resolve(self) -> Callable[..., Any]:
-        """The callable itself, imported on first use."""
-        if self._target is None:
-            assert self.path is not None
-            self._target = _import(self.path)
-        return self._target
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Function):
-            return NotImplemented
-        return self.path == other.path if self.path or other.path else self._target is other._target
-
-    def __hash__(self) -> int:
-        return hash(self.path or id(self._target))
-
-    def __repr__(self) -> str:
-        return f"Function({self.path or self._target!r})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Travels by name where it has one, so that a worker imports it rather than receiving a copy of its code.
-        return (_rebuild_function, (None if self.path else self._target, self.path))
-
-
-def _rebuild_function(target: Callable[..., Any] | None, path: str | None) -> Function:
-    return Function(target, path=path)
-
-
-def _importable_path(target: Callable[..., Any] | None) -> str | None:
-    module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", "")
-    if not module or not name or module == "__main__":
-        return None
-    found: Any = sys.modules.get(module)
-    if getattr(found, "__spec__", None) is None:  # run, not imported: nobody else can import it
-        return None
-    # Bound methods and wrappers carry the name of what they wrap: only what the name leads back to counts.
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    return f"{module}:{name}" if found is target else None
-
-
-def _import(path: str) -> Callable[..., Any]:
-    module_name, _, name = path.partition(":")
-    if not module_name or not name:
-        raise FunctionNotFoundError(f"'{path}' is not of the form 'module:name'")
-    try:
-        found: Any = importlib.import_module(module_name)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except Exception as problem:  # the user's module may fail in any way while it is imported
-        reason = " ".join(f"{type(problem).__name__}: {problem}".split())
-        raise FunctionNotFoundError(f"cannot import '{path}': {reason}") from problem
-    if not callable(found):
-        raise FunctionNotFoundError(f"'{path}' is a {type(found).__name__}, not a function")
-    return found  # type: ignore[no-any-return]  # callable() does not narrow Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,14 +37,14 @@ class Alternate:
     believes; a running dataflow measures them. The simulator and the first deployment plan have only these.
     """
 
-    name: str = "default"
+    name: Id = "default"
     function: Function | None = None
-    value: float = 1.0
-    cost_s: float = 0.0
+    value: ValueShare = 1.0
+    cost_s: Amount = 0.0
     """Seconds of a reference core per record."""
-    cost_cv: float = 1.0
+    cost_cv: Amount = 1.0
     """Coefficient of variation of the time per record (0 = always the same, 1 = exponential)."""
-    selectivity: float = 1.0
+    selectivity: Amount = 1.0
     """Records out per record in."""
 
 
@@ -138,8 +52,8 @@ class Alternate:
 class Parallelism:
     """How many tasks an operator may have; equal bounds make it inelastic."""
 
-    minimum: int = 1
-    maximum: int = 1
+    minimum: TaskCount = 1
+    maximum: TaskCount = 1
     initial: int | None = None
 
     @property
@@ -152,9 +66,9 @@ class Parallelism:
 class State:
     """What a keyed operator remembers for each key."""
 
-    schema: str
+    schema: Columns
     """Columns as Spark writes them, e.g. `count long, total double`."""
-    bytes_per_task: float = 0.0
+    bytes_per_task: Amount = 0.0
     """Expected size of one task's state, for planning a move before it can be measured."""
 
 
@@ -165,7 +79,7 @@ class Connector:
     kind: str
     options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     function: Function | None = None
-    schema: str | None = None
+    schema: Columns | None = None
     load: Load | None = None
     dataframe: Any = field(default=None, compare=False)
 
@@ -183,23 +97,23 @@ class Operator:
     parallelism: Parallelism = Parallelism()
     takes: Takes = "arrow"
     """What a `map` or `keyed` function is given: Arrow batches, pandas frames, or one record at a time."""
-    schema: str | None = None
+    schema: Columns | None = None
     """Columns that leave the operator; None: the same that came in."""
-    key: tuple[str, ...] = ()
+    key: Names = ()
     state: State | None = None
     connector: Connector | None = None
     latency: LatencyKind = "read-ready"
-    record_bytes: float = 100.0
+    record_bytes: Amount = 100.0
     """Expected size of a record that leaves the operator."""
-    keep_by: tuple[str, ...] = ()
+    keep_by: Names = ()
     """Columns whose hash decides which records shedding keeps; empty: the whole record."""
     utility: Function | None = None
     """Says how much each record matters (0..1), for semantic shedding."""
-    weight: str | None = None
+    weight: Text | None = None
     """Sources only: a column that records get, 1 / the probability with which shedding kept them."""
     priority: int = 0
     """Sinks only: larger matters more."""
-    min_accuracy: float = 0.0
+    min_accuracy: Share = 0.0
     """Sinks only: share of the input that must count for the result, 0..1."""
 
     @property
@@ -268,10 +182,10 @@ class Sequence:
 class Constraint:
     """A bound on the latency of a sequence: `statistic` over any `window_s` stays at or below `bound_ms`."""
 
-    name: str
+    name: Text
     sequence: Sequence
-    bound_ms: float
-    window_s: float = 10.0
+    bound_ms: Positive
+    window_s: Positive = 10.0
     statistic: Statistic = "mean"
 
 
@@ -279,11 +193,11 @@ class Constraint:
 class Goals:
     """What the whole dataflow must respect beside its constraints and sinks."""
 
-    budget_per_hour: float | None = None
+    budget_per_hour: Positive | None = None
     """Most that nodes may cost, in the currency of the price list."""
-    throughput: float = 0.8
+    throughput: Share = 0.8
     """Relative throughput to keep, 0..1 (the dynamic-dataflow constraint)."""
-    throughput_tolerance: float = 0.05
+    throughput_tolerance: Share = 0.05
     remedies: tuple[Remedy, ...] = CHEAPEST_FIRST
     """Which remedy is tried first; earlier ones win over later ones."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.dataflow.checks import Count
 from penstock.errors import UserError
 
 if TYPE_CHECKING:
@@ -101,7 +103,7 @@ def constant(rate_rps: float) -> Load:
     return Load((0.0,), (float(rate_rps),))
 
 
-def staircase(steps: list[tuple[float, float]], *, repeat: bool = False) -> Load:
+def staircase(steps: Sequence[tuple[float, float]], *, repeat: bool = False) -> Load:
     """Steps of (seconds, records per second), one after the other; the last stays, or all repeat."""
     if not steps:
         raise LoadError("a staircase needs at least one step")
@@ -136,7 +138,7 @@ def bursts(
     mean_quiet_s: float,
     mean_burst_s: float,
     duration_s: float,
-    seed: int = 0,
+    seed: Count = 0,
 ) -> Load:
     """A two-state Markov-modulated rate: exponential spells of quiet and of burst, for `duration_s`."""
     if not (mean_quiet_s > 0 and mean_burst_s > 0 and duration_s > 0):
@@ -154,7 +156,7 @@ def bursts(
 
 
 def random_walk(
-    mean_rps: float, *, spread: float = 0.5, step_s: float = 120.0, duration_s: float, seed: int = 0
+    mean_rps: float, *, spread: float = 0.5, step_s: float = 120.0, duration_s: float, seed: Count = 0
 ) -> Load:
     """A bounded random walk within `mean_rps · (1 ± spread)`, reflected at its limits."""
     if not 0 <= spread <= 1:
@@ -171,33 +173,34 @@ def random_walk(
     return Load(tuple(float(i * step_s) for i in range(count)), tuple(rates.tolist()), count * float(step_s))
 
 
+def scaled_trace(path: str, time_scale: float = 1.0, rate_scale: float = 1.0) -> Load:
+    """The rate trace in a CSV file, with its time stretched and its rates multiplied."""
+    return read_trace(path).scaled(time=time_scale, rate=rate_scale)
+
+
 def read_trace(path: str | Path) -> Load:
     """The rate trace in a CSV file with the header `timestamp,value`.
 
     Timestamps are ISO dates or numbers of seconds; times become seconds since the first row. A problem names
     the line.
     """
+    times: list[float] = []
+    values: list[float] = []
     try:
         with open(path, newline="", encoding="utf-8") as file:
-            rows = list(csv.reader(file))
+            rows = csv.reader(file)
+            if [c.strip() for c in next(rows, [])] != ["timestamp", "value"]:
+                raise LoadError(f"rate trace '{path}': line 1 must be the header 'timestamp,value'")
+            for number, row in enumerate(rows, start=2):
+                if row:
+                    time_s, value = _point(f"rate trace '{path}', line {number}", row)
+                    times.append(time_s)
+                    values.append(value)
+                    _refuse_too_many(len(times))
+    except LoadError:
+        raise
     except (OSError, ValueError, csv.Error) as problem:  # ValueError: not UTF-8, or no path at all
         raise LoadError(f"cannot read rate trace '{path}': {problem}") from problem
-    if not rows or [c.strip() for c in rows[0]] != ["timestamp", "value"]:
-        raise LoadError(f"rate trace '{path}': line 1 must be the header 'timestamp,value'")
-    times, values = [], []
-    for number, row in enumerate(rows[1:], start=2):
-        if not row:
-            continue
-        try:
-            stamp, value = row
-            times.append(_seconds(stamp))
-            values.append(float(value))
-        except ValueError as problem:
-            raise LoadError(f"rate trace '{path}', line {number}: {problem}") from problem
-        if not (math.isfinite(values[-1]) and values[-1] >= 0):
-            raise LoadError(
-                f"rate trace '{path}', line {number}: a rate must be finite and not negative: {value}"
-            )
     if not times:
         raise LoadError(f"rate trace '{path}' has no rows")
     try:
@@ -206,6 +209,17 @@ def read_trace(path: str | Path) -> Load:
         return Load(tuple(t - times[0] for t in times), tuple(values), period)
     except LoadError as problem:
         raise LoadError(f"rate trace '{path}': {problem}") from problem
+
+
+def _point(where: str, row: list[str]) -> tuple[float, float]:
+    try:
+        stamp, value = row
+        time_s, rate_rps = _seconds(stamp), float(value)
+    except ValueError as problem:
+        raise LoadError(f"{where}: {problem}") from problem
+    if not (math.isfinite(rate_rps) and rate_rps >= 0):
+        raise LoadError(f"{where}: a rate must be finite and not negative: {value}")
+    return time_s, rate_rps
 
 
 def _refuse_too_many(points: float) -> None:

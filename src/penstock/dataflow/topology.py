@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import get_args
 
 from penstock.dataflow.checks import choice
 from penstock.dataflow.columns import ColumnsError, column_names
 from penstock.dataflow.errors import Problem
-from penstock.dataflow.graph import WIRINGS, Dataflow, Operator, OperatorId, Sequence, Stream
+from penstock.dataflow.graph import Dataflow, Operator, OperatorId, Sequence, Stream, Wiring
 from penstock.errors import did_you_mean
 
 Columns = frozenset[str]
@@ -49,7 +50,7 @@ def _places(dataflow: Dataflow) -> list[str]:
 
 
 def _stream(stream: Stream, place: str, operators: Mapping[OperatorId, Operator]) -> Iterator[Problem]:
-    yield from choice(f"{place}.wiring", stream.wiring, WIRINGS)
+    yield from choice(f"{place}.wiring", stream.wiring, get_args(Wiring))
     for end in (stream.source, stream.target):
         if end not in operators:
             yield Problem(place=place, message=f"there is no operator '{end}'{did_you_mean(end, operators)}")
@@ -200,7 +201,7 @@ def _columns_leaving(
 def _columns_of(operator: Operator, arriving: list[Columns | None]) -> Columns | None:
     if operator.kind == "source":
         columns = _columns_of_source(operator)
-        weight = set() if operator.weight is None else {operator.weight.lower()}
+        weight = {operator.weight.lower()} if isinstance(operator.weight, str) else set()
         return None if columns is None else columns | weight
     if operator.schema is not None:
         return _parsed(operator.schema)

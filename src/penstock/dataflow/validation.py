@@ -2,45 +2,36 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import get_args
 
-from penstock.dataflow.checks import choice, number, shown, text
-from penstock.dataflow.columns import ColumnsError, column_names
+from penstock.dataflow.checks import (
+    FUNCTION_PATH,
+    check_fields,
+    choice,
+    columns,
+    function,
+    identifier,
+    number,
+    shown,
+    text,
+    truth,
+)
 from penstock.dataflow.connectors import KINDS as CONNECTOR_KINDS
 from penstock.dataflow.connectors import ConnectorKind, Role, kinds_of
 from penstock.dataflow.errors import Problem
-from penstock.dataflow.graph import (
-    CHEAPEST_FIRST,
-    KINDS,
-    LATENCY_KINDS,
-    STATISTICS,
-    TAKES,
-    Alternate,
-    Connector,
-    Dataflow,
-    Function,
-    FunctionNotFoundError,
-    Goals,
-    Operator,
-    OperatorId,
-    Parallelism,
-)
+from penstock.dataflow.functions import FunctionNotFoundError
+from penstock.dataflow.graph import Connector, Dataflow, Kind, Operator, OperatorId, Parallelism
 from penstock.dataflow.load import Load
 from penstock.dataflow.topology import graph_problems
 from penstock.errors import did_you_mean
 
-MAX_TASKS = 1_000_000
-"""More tasks than this of one operator is taken for a slip of the pen."""
-
-_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
-_FUNCTION_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
-
+_SWITCHABLE = ("map", "keyed")
 _ONLY_FOR = {
     "connector": ("source", "sink"),
     "state": ("keyed",),
-    "takes": ("map", "keyed"),
+    "takes": _SWITCHABLE,
     "schema": ("map", "keyed", "transform"),
     "key": ("map", "keyed", "transform"),
     "priority": ("sink",),
@@ -68,135 +59,107 @@ def alternate_place(operator: Operator, i: int) -> str:
 
 
 def _problems(dataflow: Dataflow, check_functions: bool) -> Iterator[Problem]:
-    yield from _identifier("name", dataflow.name)
-    for id_, count in Counter(o.id for o in dataflow.operators).items():
-        if count > 1:
-            yield Problem(place=f"operators.{id_}", message=f"is declared {count} times")
+    yield from identifier("name", dataflow.name)
+    for id_, count in _repeated(o.id for o in dataflow.operators):
+        yield Problem(place=f"operators.{id_}", message=f"is declared {count} times")
     for operator in dataflow.operators:
         yield from _operator(operator)
         if check_functions:
             yield from _runnable(operator)
     yield from graph_problems(dataflow)
-    yield from _constraints(dataflow)
-    yield from _goals(dataflow.goals)
+    for name, count in _repeated(c.name for c in dataflow.constraints):
+        message = f"{count} constraints are called '{name}'; give them names"
+        yield Problem(place="constraints", message=message)
+    for i, constraint in enumerate(dataflow.constraints):
+        place = f"constraints[{i}]"
+        yield from check_fields(place, constraint, but=("sequence", "bound_ms"))
+        yield from number(f"{place}.{constraint.statistic}_ms", constraint.bound_ms, above=0)
+    yield from check_fields("goals", dataflow.goals)
+    for i, remedy in enumerate(dataflow.goals.remedies):
+        if remedy in dataflow.goals.remedies[:i]:
+            yield Problem(place=f"goals.remedies[{i}]", message=f"'{remedy}' is there twice")
 
 
-def _identifier(place: str, value: object) -> Iterator[Problem]:
-    if not isinstance(value, str) or not _ID.fullmatch(value) or len(value) > 100:
-        rule = "must be letters, digits, '_', '-' and '.', beginning with a letter, at most 100"
-        yield Problem(place=place, message=f"{rule} (got {shown(value)})")
+def _repeated(words: Iterable[str]) -> list[tuple[str, int]]:
+    return [(word, count) for word, count in Counter(words).items() if count > 1]
 
 
 def _operator(operator: Operator) -> Iterator[Problem]:
-    place = f"operators.{operator.id}"
-    yield from _identifier(place, operator.id)
-    unknown_kind = list(choice(f"{place}.kind", operator.kind, KINDS))
-    if unknown_kind:
-        yield from unknown_kind
+    place, kind = f"operators.{operator.id}", operator.kind
+    yield from identifier(place, operator.id)
+    if unknown := list(choice(f"{place}.kind", kind, get_args(Kind))):
+        yield from unknown
         return
     for field, kinds in _ONLY_FOR.items():
-        if operator.kind not in kinds and getattr(operator, field) != getattr(_UNSET, field):
-            yield Problem(
-                place=f"{place}.{field}", message=f"is not for a {operator.kind}; only for {_list(kinds)}"
-            )
+        if kind not in kinds and getattr(operator, field) != getattr(_UNSET, field):
+            message = f"is not for a {kind}; only for {' and '.join(filter(None, (', '.join(kinds[:-1]), kinds[-1])))}"
+            yield Problem(place=f"{place}.{field}", message=message)
     yield from _alternates(place, operator)
+    yield from check_fields(place, operator, but=("id", "kind", "alternates", "connector", "parallelism"))
     yield from _parallelism(f"{place}.parallelism", operator.parallelism)
-    yield from choice(f"{place}.takes", operator.takes, TAKES)
-    yield from choice(f"{place}.latency", operator.latency, LATENCY_KINDS)
-    yield from _columns(f"{place}.schema", operator.schema)
-    yield from number(f"{place}.record_bytes", operator.record_bytes, at_least=0)
-    yield from number(f"{place}.priority", operator.priority, whole=True)
-    yield from number(f"{place}.min_accuracy", operator.min_accuracy, at_least=0, at_most=1)
-    yield from _names(f"{place}.key", operator.key)
-    yield from _names(f"{place}.keep_by", operator.keep_by)
-    yield from _function(f"{place}.utility", operator.utility)
-    if operator.weight is not None:
-        yield from _names(f"{place}.weight", (operator.weight,))
-    if operator.kind == "keyed":
-        yield from _keyed(place, operator)
-    if operator.kind == "source" or operator.kind == "sink":
-        yield from _connector(f"{place}.connector", operator.kind, operator.connector)
+    if kind == "keyed":
+        for field in ("key", "state"):
+            if not getattr(operator, field):
+                message = f"a keyed operator needs the columns of its {field}"
+                yield Problem(place=f"{place}.{field}", message=message)
+    if kind == "source" or kind == "sink":
+        yield from _connector(f"{place}.connector", kind, operator.connector)
 
 
 def _alternates(place: str, operator: Operator) -> Iterator[Problem]:
-    switchable = operator.kind in ("map", "keyed")
+    switchable = operator.kind in _SWITCHABLE
     if not operator.alternates:
         yield Problem(place=f"{place}.alternates", message="must have at least one")
     if len(operator.alternates) > 1 and not switchable:
-        yield Problem(
-            place=f"{place}.alternates",
-            message=f"a {operator.kind} cannot be switched; only map and keyed can",
-        )
-    for name, count in Counter(a.name for a in operator.alternates).items():
-        if count > 1:
-            yield Problem(place=f"{place}.alternates", message=f"'{name}' is declared {count} times")
+        message = f"a {operator.kind} cannot be switched; only map and keyed can"
+        yield Problem(place=f"{place}.alternates", message=message)
+    for name, count in _repeated(a.name for a in operator.alternates):
+        yield Problem(place=f"{place}.alternates", message=f"'{name}' is declared {count} times")
     for i, alternate in enumerate(operator.alternates):
         here = alternate_place(operator, i)
-        yield from _alternate(here, alternate)
+        yield from check_fields(here, alternate)
         if alternate.function is not None and not (switchable or operator.kind == "transform"):
             yield Problem(place=f"{here}.function", message=f"is not for a {operator.kind}")
 
 
-def _alternate(place: str, alternate: Alternate) -> Iterator[Problem]:
-    yield from _identifier(f"{place}.name", alternate.name)
-    yield from _function(f"{place}.function", alternate.function)
-    yield from number(f"{place}.value", alternate.value, above=0, at_most=1)
-    yield from number(f"{place}.cost_s", alternate.cost_s, at_least=0)
-    yield from number(f"{place}.cost_cv", alternate.cost_cv, at_least=0)
-    yield from number(f"{place}.selectivity", alternate.selectivity, at_least=0)
-
-
 def _parallelism(place: str, parallelism: Parallelism) -> Iterator[Problem]:
-    low, high, start = parallelism.minimum, parallelism.maximum, parallelism.initial
-    bad = [
-        *number(f"{place}.minimum", low, whole=True, at_least=1, at_most=MAX_TASKS),
-        *number(f"{place}.maximum", high, whole=True, at_least=1, at_most=MAX_TASKS),
-        *(() if start is None else number(f"{place}.initial", start, whole=True)),
-    ]
-    yield from bad
-    if bad:
+    if bad := list(check_fields(place, parallelism)):
+        yield from bad
         return
+    low, high, start = parallelism.minimum, parallelism.maximum, parallelism.initial
     if low > high:
         yield Problem(place=place, message=f"minimum {low} is above maximum {high}")
     elif start is not None and not low <= start <= high:
         yield Problem(place=f"{place}.initial", message=f"{start} is not within {low}..{high}")
 
 
-def _keyed(place: str, operator: Operator) -> Iterator[Problem]:
-    if not operator.key:
-        yield Problem(place=f"{place}.key", message="a keyed operator needs the columns of its key")
-    if operator.state is None:
-        yield Problem(place=f"{place}.state", message="a keyed operator needs the columns of its state")
-        return
-    yield from _columns(f"{place}.state.schema", operator.state.schema)
-    yield from number(f"{place}.state.bytes_per_task", operator.state.bytes_per_task, at_least=0)
-
-
 def _connector(place: str, role: Role, connector: Connector | None) -> Iterator[Problem]:
     if not isinstance(connector, Connector):
         yield Problem(place=place, message=f"a {role} needs one: {', '.join(kinds_of(role))}")
         return
-    rules = CONNECTOR_KINDS.get((role, connector.kind))
+    kind, what = connector.kind, f"{connector.kind} {role}"
+    rules = CONNECTOR_KINDS.get((role, kind))
     if rules is None:
-        hint = did_you_mean(str(connector.kind), kinds_of(role))
-        yield Problem(place=f"{place}.kind", message=f"{shown(connector.kind)} is no kind of {role}{hint}")
+        hint = did_you_mean(str(kind), kinds_of(role))
+        yield Problem(place=f"{place}.kind", message=f"{shown(kind)} is no kind of {role}{hint}")
         return
-    yield from _options(place, f"{connector.kind} {role}", rules, connector)
+    yield from _options(place, what, rules, connector)
     for part, need in (("function", rules.function), ("schema", rules.schema), ("load", rules.load)):
         given = getattr(connector, part) is not None
-        if need == "required" and not given:
-            yield Problem(place=f"{place}.{part}", message=f"is required for a {connector.kind} {role}")
-        if need == "refused" and given:
-            yield Problem(place=f"{place}.{part}", message=f"is not for a {connector.kind} {role}")
-    yield from _function(f"{place}.function", connector.function)
-    yield from _columns(f"{place}.schema", connector.schema)
+        if need == ("refused" if given else "required"):
+            message = f"is not for a {what}" if given else f"is required for a {what}"
+            yield Problem(place=f"{place}.{part}", message=message)
+    if connector.function is not None:
+        yield from function(f"{place}.function", connector.function)
+    if connector.schema is not None:
+        yield from columns(f"{place}.schema", connector.schema)
     if connector.load is not None and not isinstance(connector.load, Load):
         yield Problem(place=f"{place}.load", message=f"must be a load (got {shown(connector.load)})")
-    if connector.kind == "replay" and connector.function is not None and "path" in connector.options:
+    if kind == "replay" and connector.function is not None and "path" in connector.options:
         yield Problem(place=place, message="plays a path or a function, not both")
-    if connector.kind == "dataframe" and connector.dataframe is None:
+    if kind == "dataframe" and connector.dataframe is None:
         yield Problem(place=place, message="has no DataFrame; it can only be given in Python")
-    if connector.kind == "kafka" and role == "source":
+    if what == "kafka source":
         is_json = connector.options.get("value_format") == "json"
         if is_json != (connector.schema is not None):
             message = "is required to read json" if is_json else "is only for value_format json"
@@ -214,67 +177,11 @@ def _options(place: str, what: str, rules: ConnectorKind, connector: Connector) 
                 hint = did_you_mean(str(name), rules.options)
                 yield Problem(place=here, message=f"is not an option of a {what}{hint}")
         elif rule.type is bool:
-            if not isinstance(value, bool):
-                yield Problem(place=here, message=f"must be true or false (got {shown(value)})")
+            yield from truth(here, value)
         elif rule.type is str:
             yield from choice(here, value, rule.choices) if rule.choices else text(here, value)
         else:
             yield from number(here, value, whole=rule.type is int, above=rule.above)
-
-
-def _constraints(dataflow: Dataflow) -> Iterator[Problem]:
-    for name, count in Counter(c.name for c in dataflow.constraints).items():
-        if count > 1:
-            yield Problem(
-                place="constraints", message=f"{count} constraints are called '{name}'; give them names"
-            )
-    for i, constraint in enumerate(dataflow.constraints):
-        place = f"constraints[{i}]"
-        yield from text(f"{place}.name", constraint.name)
-        yield from choice(f"{place}.statistic", constraint.statistic, STATISTICS)
-        yield from number(f"{place}.{constraint.statistic}_ms", constraint.bound_ms, above=0)
-        yield from number(f"{place}.window_s", constraint.window_s, above=0)
-
-
-def _goals(goals: Goals) -> Iterator[Problem]:
-    if goals.budget_per_hour is not None:
-        yield from number("goals.budget_per_hour", goals.budget_per_hour, above=0)
-    yield from number("goals.throughput", goals.throughput, at_least=0, at_most=1)
-    yield from number("goals.throughput_tolerance", goals.throughput_tolerance, at_least=0, at_most=1)
-    for i, remedy in enumerate(goals.remedies):
-        yield from choice(f"goals.remedies[{i}]", remedy, CHEAPEST_FIRST)
-        if remedy in goals.remedies[:i]:
-            yield Problem(place=f"goals.remedies[{i}]", message=f"'{remedy}' is there twice")
-
-
-def _names(place: str, names: tuple[str, ...]) -> Iterator[Problem]:
-    for i, name in enumerate(names):
-        yield from text(f"{place}[{i}]", name)
-        if name in names[:i]:
-            yield Problem(place=f"{place}[{i}]", message=f"'{name}' is there twice")
-
-
-def _columns(place: str, schema: str | None) -> Iterator[Problem]:
-    if schema is None:
-        return
-    if not isinstance(schema, str):
-        yield Problem(place=place, message=f"must be a text (got {shown(schema)})")
-        return
-    try:
-        column_names(schema)
-    except ColumnsError as problem:
-        yield Problem(place=place, message=str(problem))
-
-
-def _function(place: str, function: Function | None) -> Iterator[Problem]:
-    if function is None:
-        return
-    if not isinstance(function, Function):
-        yield Problem(place=place, message=f"must be a function (got {shown(function)})")
-    elif function.path is not None and not _FUNCTION_PATH.fullmatch(function.path):
-        yield Problem(place=place, message=f"must be of the form 'module:name' (got '{function.path}')")
-    elif function.path is None and not callable(function.resolve()):
-        yield Problem(place=place, message=f"cannot be called (got {shown(function.resolve())})")
 
 
 def _runnable(operator: Operator) -> Iterator[Problem]:
@@ -284,22 +191,17 @@ def _runnable(operator: Operator) -> Iterator[Problem]:
     for i, alternate in enumerate(operator.alternates):
         here = f"{alternate_place(operator, i)}.function"
         functions.append((here, alternate.function))
-        if alternate.function is None and operator.kind in ("map", "keyed", "transform"):
-            yield Problem(
-                place=here, message="is needed to run; without it the dataflow can only be simulated"
-            )
+        if alternate.function is None and operator.kind in (*_SWITCHABLE, "transform"):
+            message = "is needed to run; without it the dataflow can only be simulated"
+            yield Problem(place=here, message=message)
     if (connector := operator.connector) is not None:
         functions.append((f"{place}.connector.function", connector.function))
         if connector.kind == "replay" and connector.function is None and "path" not in connector.options:
             message = "needs a path or a function to run; without, the dataflow can only be simulated"
             yield Problem(place=f"{place}.connector", message=message)
-    for here, function in functions:
+    for here, given in functions:
         try:
-            if function is not None and function.path is not None and _FUNCTION_PATH.fullmatch(function.path):
-                function.resolve()
+            if given is not None and given.path is not None and FUNCTION_PATH.fullmatch(given.path):
+                given.resolve()
         except FunctionNotFoundError as problem:
             yield Problem(place=here, message=str(problem))
-
-
-def _list(words: tuple[str, ...]) -> str:
-    return " and ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else words[0]
