@@ -37,7 +37,7 @@ def guarded(
 
 def test_a_remedy_may_only_be_recommended() -> None:
     shed = Shed(operator=OperatorId("source"), keep=0.5, reason=WHY)
-    done, held, _ = guarded(SHRINK, shed, options=Guardrails(only_recommend=frozenset({"shed"})))
+    done, held, _ = guarded(SHRINK, shed, options=Guardrails(only_recommend=("shed",)))
     assert (done, held) == ([SHRINK], ["only-recommended"])
 
 

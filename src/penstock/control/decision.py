@@ -1,4 +1,4 @@
-"""One cycle's thinking, without any doing: every policy decides, then damping, then arbitration.
+"""One cycle's thinking, without any doing: every policy decides, then damping, arbitration, guardrails.
 
 Pure. The loop and the replay of a journal call the same function, which is why a replay reproduces what was
 decided.
@@ -15,6 +15,7 @@ from penstock.control.codec import unpack
 from penstock.control.damping import Damping, DampingMemory, damp, rest
 from penstock.control.desired import Desired
 from penstock.control.effects import Pending, expect
+from penstock.control.guardrails import GuardMemory, Guardrails, guard, harmful
 from penstock.control.plan import Outcome, Plan, Withheld
 from penstock.control.record import Fault, Latest
 from penstock.policies.policy import AnyPolicy, Proposal
@@ -44,6 +45,7 @@ class Settings:
     """Decide and explain, do nothing."""
     damping: Damping = field(default_factory=Damping)
     arbitration: Arbitration = field(default_factory=Arbitration)
+    guardrails: Guardrails = field(default_factory=Guardrails)
 
     def __post_init__(self) -> None:
         if not 0 < self.interval_s < float("inf"):
@@ -58,6 +60,7 @@ class Standing:
     damping: DampingMemory = field(default_factory=DampingMemory)
     arbitration: ArbitrationMemory = field(default_factory=ArbitrationMemory)
     pending: tuple[Pending, ...] = ()
+    guard: GuardMemory = field(default_factory=GuardMemory)
     bounds_ms: Mapping[str, float] = field(default_factory=dict)
     """Bounds of goals that were set by hand."""
 
@@ -108,9 +111,15 @@ def decide(
     acting = [p for p in proposals if p.policy not in dry]
     damped = damp(acting, snapshot, standing.damping, settings.damping)
     resting = [w for w in damped.withheld if w.reason.code == "cooling-down"]
+    back = harmful(snapshot, standing.guard, settings.guardrails)
     plan, waiting = arbitrate(
-        damped.proposals, snapshot, standing.arbitration, settings.arbitration, resting=resting
+        [*([back] if back.actions else []), *damped.proposals],
+        snapshot,
+        standing.arbitration,
+        settings.arbitration,
+        resting=resting,
     )
+    plan, guarded = guard(plan, snapshot, standing.guard, settings.guardrails)
     said = _not_done([p for p in proposals if p.policy in dry], "dry-run")
     plan = replace(
         plan,
@@ -121,7 +130,7 @@ def decide(
         plan=plan,
         proposals=tuple(proposals),
         memories=after,
-        standing=replace(standing, damping=damped.memory, arbitration=waiting),
+        standing=replace(standing, damping=damped.memory, arbitration=waiting, guard=guarded),
         faults=tuple(faults),
     )
 
@@ -172,7 +181,8 @@ def carried_out(
     still = tuple(p for p in standing.pending if (p.action.kind, p.action.subject) not in replaced)
     promised = tuple(pending for p in begun if (pending := expect(p.action, p.policy, snapshot)) is not None)
     actions = [p.action for p in begun]
-    return Standing(
+    return replace(
+        standing,
         desired=standing.desired.after(actions, failed, snapshot),
         damping=rest(standing.damping, actions, snapshot, settings.damping),
         arbitration=settle(standing.arbitration, begun, snapshot),

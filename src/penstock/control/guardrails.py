@@ -31,7 +31,7 @@ SAME_LOAD = 1.1
 class Guardrails:
     """Limits on what the loop does, whatever policies propose."""
 
-    only_recommend: frozenset[Remedy] = frozenset()
+    only_recommend: tuple[Remedy, ...] = ()
     """Remedies (move, switch, scale, shed) that are decided and explained, and not carried out."""
     changes_per_hour: int = 0
     """Most cycles within an hour that change anything; 0: no limit."""
