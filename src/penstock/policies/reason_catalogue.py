@@ -288,6 +288,36 @@ CATALOGUE: tuple[ReasonKind, ...] = (
             "node {node} is not there or is leaving",
             "The action names a node that cannot be used.",
         ),
+        (
+            "made-things-worse",
+            "{since_s} after the change a goal is worse off: {after} of its bound instead of {before}",
+            "What did harm is taken back.",
+        ),
+        (
+            "made-things-worse-before",
+            "it did harm the last time; it is not tried again for {left_s}",
+            "An action that was taken back is left alone for a while.",
+        ),
+        (
+            "only-recommended",
+            "{remedy} may only be recommended",
+            "A guardrail keeps this remedy from acting.",
+        ),
+        (
+            "quiet-hours",
+            "the hours from {hours} (UTC) are quiet",
+            "A guardrail forbids changes at this time.",
+        ),
+        (
+            "too-many-changes",
+            "{changes} changes were made within the last hour, {limit} are allowed",
+            "A guardrail limits the number of changes.",
+        ),
+        (
+            "over-the-budget",
+            "{more_per_hour} more an hour would exceed {limit_per_hour}",
+            "A guardrail limits what nodes may cost.",
+        ),
         ("dry-run", "this is a dry run", "Decided and explained, not done."),
         ("not-leading", "another controller leads by now", "This controller may not act."),
         (

@@ -534,7 +534,7 @@ class MicrobatchRuntime:
             case Switch() if action.operator in flow.row:
                 return self._switch(action)
             case _:
-                return _outcome(action, "blocked", "not-simulated")
+                return _outcome(action, "blocked", "unknown-action", kind=action.kind)
 
     def _owners(self, action: Pace) -> list[int]:
         return list(range(len(self._parts)))
@@ -549,7 +549,7 @@ class MicrobatchRuntime:
         staying = self._staying()
         limit = self.machine.available
         if limit is not None and target > limit:
-            return _outcome(action, "blocked", "no-more-nodes")
+            return _outcome(action, "blocked", "no-more-nodes", cause=f"at most {limit} executors can be had")
         if target < 1:
             return _outcome(action, "blocked", "last-node")
         if target == len(staying):
@@ -562,7 +562,7 @@ class MicrobatchRuntime:
             member.id = f"executor-{len(self._members) - (target - len(staying)) + index}"
         self._set_executors()
         self._pending.append((action, self._now_s))
-        return _outcome(action, "deferred", "nodes-starting")
+        return _outcome(action, "deferred", "node-starting", nodes=target - len(staying))
 
     def _remove(self, action: Action, leaving: Sequence[_Member]) -> Outcome:
         """State moves away at the next boundary, then the executor goes."""
@@ -587,9 +587,10 @@ class MicrobatchRuntime:
         stages = [k for k, s in enumerate(self._stages) if s.stateful and action.operator in s.operators]
         target = next((i for i, m in enumerate(self._members) if m.id == action.target), None)
         if not stages or not 0 <= action.index < self._stages[stages[0]].partitions:
-            return _outcome(action, "blocked", "no-such-state")
+            cause = f"{action.subject} holds no state"
+            return _outcome(action, "blocked", "no-such-state", cause=cause)
         if target is None or not self._members[target].present(self._now_s):
-            return _outcome(action, "blocked", "no-such-node")
+            return _outcome(action, "blocked", "no-such-node", node=action.target)
         p = int(self._q["part_first"][stages[0]]) + action.index
         if self._q["place"][p] == target:
             return _outcome(action, "held", "already-so")
@@ -636,8 +637,8 @@ class MicrobatchRuntime:
                 self._q["wanted"][a + i] = least
 
 
-def _outcome(action: Action, status: Status, code: str) -> Outcome:
-    return Outcome(action=action, status=status, reason=Reason(code=code))
+def _outcome(action: Action, status: Status, code: str, **facts: str | int) -> Outcome:
+    return Outcome(action=action, status=status, reason=Reason(code=code, facts=facts))
 
 
 def _points(load: Load) -> tuple[Floats, Floats, Floats, float]:
