@@ -13,7 +13,7 @@ from penstock.policies.actions import Scale
 from penstock.policies.reasons import Reason
 from penstock.testing import FakeClock, RecordingRuntime, ScriptedPolicy, a_snapshot
 
-GROW = Scale(current=2, target=3, reason=Reason(code="test-reason"))
+GROW = Scale(current=2, target=3, reason=Reason(code="test"))
 
 
 def a_loop(
