@@ -67,7 +67,8 @@ class FakeQuery:
     """A query with state: batches of `batch_s` with `gap_s` between them, one after the other.
 
     A partition runs where the coordinator has it if that executor takes tasks, else on another one. `sticky` False:
-    every move comes undone in the next batch, as on a cluster that is too busy.
+    every move comes undone in the next batch, as on a cluster that is too busy. `strays`: after every third batch one
+    partition is back on some executor that had none, as when tasks do not wait long enough.
     """
 
     cluster: FakeCluster
@@ -76,6 +77,7 @@ class FakeQuery:
     gap_s: float = 0.1
     operator_count: int = 1
     sticky: bool = True
+    strays: bool = False
     idle: bool = False
     active: bool = True
     batch: int = 0
@@ -119,6 +121,13 @@ class FakeQuery:
             if not self.running and self.sticky:
                 self.at[operator_id, partition] = executor
 
+    def has_task_on(self, executor: str) -> bool:
+        """Whether a task of it runs there: everywhere in the first half of a batch, then where its state is."""
+        if not self.running:
+            return False
+        maps = self.changes_s - self.cluster.clock.now() > self.batch_s / 2
+        return maps or executor in self.at.values()
+
     def step(self, now_s: float) -> None:
         """Begin or end a batch if it is time."""
         if not self.active or now_s < self.changes_s or (self.idle and not self.running):
@@ -141,6 +150,9 @@ class FakeQuery:
         for turn, (place, executor) in enumerate(self.at.items()):
             if executor not in working and working:
                 self.at[place] = working[turn % len(working)]
+        empty = [id_ for id_ in working if id_ not in self.at.values()]
+        if self.strays and empty and self.batch % 3 == 0:
+            self.at[next(iter(self.at))] = empty[0]
 
 
 class FakeCluster:
@@ -169,6 +181,8 @@ class FakeCluster:
         self.killed: list[str] = []
         self.harm: list[str] = []
         """What must never happen: state lost in the middle of a batch, the last executor killed."""
+        self.rough: list[str] = []
+        """What only costs time: an executor killed while it ran a task without state."""
         self.launched = 0
         """How many executors it ever started."""
         for _ in range(executors):
@@ -268,8 +282,7 @@ class FakeCluster:
         machine = self.machines.get(id_)
         if machine is None or machine.leaves_s is not None or machine.arrives_s > self.clock.now():
             return False
-        busy = any(q.running and id_ in q.at.values() for q in self.queries)
-        if only_idle and busy:
+        if only_idle and any(q.has_task_on(id_) for q in self.queries):
             return False
         self._note_harm(machine)
         machine.takes_tasks, machine.leaves_s = False, self.clock.now() + self.removal_s
@@ -279,5 +292,7 @@ class FakeCluster:
     def _note_harm(self, machine: _Machine) -> None:
         if any(q.running and machine.id in q.at.values() for q in self.queries):
             self.harm.append(f"executor {machine.id} removed in the middle of a batch with state on it")
+        elif any(q.has_task_on(machine.id) for q in self.queries):
+            self.rough.append(f"executor {machine.id} removed while it ran a task")
         if not any(m.takes_tasks and not m.is_excluded for m in self.present() if m is not machine):
             self.harm.append(f"executor {machine.id} was the last one that worked")

@@ -8,6 +8,7 @@ waits, so every one of them can be called off by a newer desire or by `close`.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter, deque
@@ -25,6 +26,8 @@ from penstock.spark.act.state_moves import MoveJob, StateMoves
 from penstock.spark.act.touched import Touched, Value
 from penstock.spark.internals.errors import SparkInternalsError
 from penstock.spark.internals.executors import DEFAULT_PROFILE
+
+LOG = logging.getLogger(__name__)
 
 NOTE = "executors"
 POLL_S, LOOK_S, REST_S = 0.02, 0.25, 5.0
@@ -134,7 +137,9 @@ class ExecutorPool:
         self._refusal: Reason | None = None
         self._requested: int | None = None
         self._foreign = 0
-        self._spread_for: frozenset[str] | None = None
+        self._known: frozenset[str] | None = None
+        """The executors over which state was spread or had been found."""
+        self._spreads: list[MoveJob] = []
         self._next_look_s = 0.0
         self._background = Background(self.tick, self._finish, name="penstock-executors")
 
@@ -168,7 +173,7 @@ class ExecutorPool:
     def leave_alone(self, reason: str | None) -> None:
         """Only observe from now on, because somebody else is in charge; None: act again."""
         with self._lock:
-            self._hands_off = reason
+            self._hands_off, self._foreign = reason, 0
             if reason is not None:
                 self._desired = None
                 self._released.clear()
@@ -233,17 +238,28 @@ class ExecutorPool:
         now_s = self._clock()
         with self._lock:
             queries = dict(self._queries)
-        moving = False
-        for moves in queries.values():
-            moving = moves.tick() or moving
-        if now_s >= self._next_look_s:
-            self._next_look_s = now_s + LOOK_S
-            self._look(now_s, queries)
-        if any(d.cleared for d in self._drains.values()):
-            self._remove_between_batches(now_s, queries)
-        if moving or self._drains:
+        at: dict[str, bool | None] = {}
+        moved = False
+        for key, moves in queries.items():
+            busy = moves.busy
+            if busy or self._drains:
+                at[key] = moves.tick()
+            moved = moved or (busy and not moves.moving)
+        try:
+            # What is about to be removed is looked at once more: a task may have brought state back.
+            removing = any(at.values()) and any(d.cleared for d in self._drains.values())
+            if moved or removing or now_s >= self._next_look_s:
+                self._next_look_s = now_s + LOOK_S
+                self._look(now_s, queries)
+            if len(at) == len(queries) and any(d.cleared for d in self._drains.values()):
+                # At the very boundary at which the last move was seen to have succeeded, if it was one.
+                self._remove(now_s, queries, at)
+        except SparkInternalsError as problem:
+            LOG.debug("executors cannot be looked at: %s", problem)
+            return 4 * LOOK_S
+        if self._drains or any(moves.busy for moves in queries.values()):
             return POLL_S
-        return LOOK_S if self._growth or self._leaving else REST_S
+        return REST_S if self._status.settled else LOOK_S
 
     def _look_soon(self) -> None:
         self._next_look_s = 0.0
@@ -255,6 +271,7 @@ class ExecutorPool:
         view = self._seen(now_s)
         if self.unavailable or hands_off or desired is None:
             self._call_off(set(self._drains))
+            self._hold_tasks(queries)
             self._growth = None
             refusal = _reason("executors-not-ours", cause=self.unavailable or hands_off or "")
             self._publish(now_s, view, None, refusal if self.unavailable or hands_off else None)
@@ -278,8 +295,9 @@ class ExecutorPool:
             self._drains[id_] = _Drain(since_s=now_s)
         staying = [v for v in candidates if v.id not in going]
         self._ask(now_s, desired, len(staying), kept_broken=len(broken - going))
+        self._hold_tasks(queries)
         self._move_away(queries, {v.id for v in staying})
-        self._spread(now_s, queries, staying)
+        self._spread(queries, staying)
         self._publish(now_s, self._seen(now_s, view), desired, self._refusal)
 
     def _seen(self, now_s: float, listed: tuple[ExecutorView, ...] | None = None) -> tuple[ExecutorView, ...]:
@@ -289,10 +307,9 @@ class ExecutorPool:
         if listed is None:
             self._leaving = {id_: s for id_, s in self._leaving.items() if id_ in there}
             self._drains = {id_: d for id_, d in self._drains.items() if id_ in there}
-            for id_ in there - set(self._first_seen_s):
-                self._first_seen_s[id_] = now_s
-                if self._asked_s is not None:
-                    self._startups_s.append(now_s - self._asked_s)
+            if self._asked_s is not None and there - set(self._first_seen_s):
+                self._startups_s.append(now_s - self._asked_s)
+            self._first_seen_s = {id_: self._first_seen_s.get(id_, now_s) for id_ in there}
         views = []
         for executor in mine:
             age_s = now_s - self._first_seen_s[executor.id]
@@ -317,12 +334,12 @@ class ExecutorPool:
         if staying >= desired:
             if self._growth is not None or self._refusal is not None:
                 self._refusals, self._retry_s, self._refusal = 0, 0.0, None
-            self._growth = None
+            self._growth = self._asked_s = None
         elif now_s >= self._retry_s:
             growth = self._growth
             if growth is None:
                 growth = self._growth = _Growth(since_s=now_s, progressed_s=now_s, had=staying)
-                self._asked_s = now_s
+                self._asked_s = now_s if self._asked_s is None else self._asked_s
             if staying > growth.had:
                 growth.progressed_s = now_s
             growth.had = staying
@@ -361,13 +378,12 @@ class ExecutorPool:
         if known == count:
             self._requested = count
             return
-        before = known if known is not None else len(self._first_seen_ids())
-        self.touched.note(NOTE, before)
+        there = len(self._first_seen_s) - len(self._leaving)
+        if known is None and count == there:
+            return  # nobody ever asked for a number, and there are as many as there should be
+        self.touched.note(NOTE, known if known is not None else there)
         if self._backend.request_total(count):
             self._requested = count
-
-    def _first_seen_ids(self) -> list[str]:
-        return [v.id for v in self._view] or list(self._first_seen_s)
 
     def _state_weights(self, queries: Mapping[str, StateMoves]) -> dict[str, float]:
         weight: dict[str, float] = {}
@@ -381,6 +397,13 @@ class ExecutorPool:
         for id_ in ids:
             for job in self._drains.pop(id_).jobs.values():
                 job.cancel()
+
+    def _hold_tasks(self, queries: Mapping[str, StateMoves]) -> None:
+        """While something drains, tasks wait for their executors: an idle one that goes would take state back."""
+        if self._drains:
+            self.wait.hold(self, max((m.wait_s for m in queries.values()), default=0.0))
+        else:
+            self.wait.drop(self)
 
     def _move_away(self, queries: Mapping[str, StateMoves], staying: set[str]) -> None:
         """Keep state moving away from what goes, until none is left or it was tried often enough."""
@@ -412,13 +435,12 @@ class ExecutorPool:
         for drain in self._drains.values():
             drain.cleared = not drain.jobs
 
-    def _remove_between_batches(self, now_s: float, queries: Mapping[str, StateMoves]) -> None:
+    def _remove(self, now_s: float, queries: Mapping[str, StateMoves], at: Mapping[str, bool | None]) -> None:
         """Remove the executors whose state is away, at a moment when no query runs a batch.
 
         Where queries never rest at the same time, after a while between two batches of any of them. An executor that
         runs a task is only killed after that while, and never while a query that has state there runs a batch.
         """
-        at = {key: _safely(moves.at_boundary, False) for key, moves in queries.items()}
         running = {key for key, there in at.items() if there is False}
         longest_s = max((m.longest_batch_s for m in queries.values()), default=0.0)
         patience_s = max(self._options.removal_floor_s, 5 * longest_s)
@@ -446,25 +468,25 @@ class ExecutorPool:
                 del self._drains[id_]
                 self._leaving[id_] = now_s
 
-    def _spread(self, now_s: float, queries: Mapping[str, StateMoves], staying: list[ExecutorView]) -> None:
+    def _spread(self, queries: Mapping[str, StateMoves], staying: list[ExecutorView]) -> None:
         """Give executors that have come their share of the state, once all that was asked for is there."""
-        there = frozenset(v.id for v in staying if v.executor.has_block_manager)
-        if self._spread_for is None:
-            self._spread_for = there
-        if not there - self._spread_for:
-            self._spread_for = there
+        self._spreads = [job for job in self._spreads if not job.done]
+        ids = frozenset(v.id for v in staying)
+        came = ids - self._known if self._known is not None and self._options.spread else frozenset()
+        if came and (self._growth is not None or self._drains or not all(map(_is_up, staying))):
             return
-        if self._growth is not None or self._drains or len(there) < len(staying) or not self._options.spread:
-            return
-        self._spread_for = there
-        for moves in queries.values():
-            moves.move(even_moves(_safely(moves.places, {}), there, moves.weights))
+        self._known = ids
+        if came:
+            jobs = [m.move(even_moves(_safely(m.places, {}), ids, m.weights)) for m in queries.values()]
+            self._spreads += [job for job in jobs if not job.done]
 
     def _publish(
         self, now_s: float, view: tuple[ExecutorView, ...], desired: int | None, refusal: Reason | None
     ) -> None:
         count = Counter(v.state for v in view)
         there = count["usable"] + count["starting"]
+        counted = {v.id for v in view if v.counts}
+        fresh = self._known is not None and self._options.spread and bool(counted - self._known)
         doing = "nothing"
         if self._growth is not None:
             doing = f"waiting for {(desired or 0) - there} more executors"
@@ -472,6 +494,8 @@ class ExecutorPool:
             doing = f"moving state away from {', '.join(sorted(self._drains))}"
         elif self._leaving:
             doing = f"waiting for {', '.join(sorted(self._leaving))} to leave"
+        elif self._spreads or fresh:
+            doing = "spreading state over new executors"
         status = PoolStatus(
             desired=desired,
             requested=self._requested,
@@ -481,7 +505,7 @@ class ExecutorPool:
             unusable=count["unusable"],
             doing=doing,
             since_s=self._status.since_s if doing == self._status.doing else now_s,
-            settled=desired is None or (there == desired and not self._drains and not self._leaving),
+            settled=desired is None or (there == desired and doing == "nothing"),
             refusal=refusal,
             retry_in_s=max(0.0, self._retry_s - now_s) if self._refusal is not None else None,
         )
@@ -500,12 +524,23 @@ class ExecutorPool:
         self._call_off(set(self._drains))
         with self._lock:
             queries = list(self._queries.values())
-        for moves in queries:
-            moves.close()
+        try:
+            self.wait.drop(self)
+            for moves in queries:
+                moves.close()
+            self._leave_target()
+        except SparkInternalsError as problem:  # the application has ended before us
+            LOG.debug("the executor target was left as it is: %s", problem)
+
+    def _leave_target(self) -> None:
         if self._requested is not None and not self.unavailable and self._hands_off is None:
             view = self._seen(self._clock())
             self._backend.request_total(max(1, sum(v.counts for v in view)))
             self._publish(self._clock(), view, None, None)
+
+
+def _is_up(view: ExecutorView) -> bool:
+    return view.executor.has_block_manager
 
 
 def _reason(code: str, **facts: Any) -> Reason:

@@ -10,6 +10,8 @@ from penstock.spark.internals.executors import Executor
 
 WARM_S = 20.0
 """An executor that has finished no task counts as starting for this long; later it just had none to run."""
+UP_S = 120.0
+"""A block manager that is not up after this long will not come."""
 SILENT_S = 35.0
 """Three missed heartbeats of Spark's default interval: the executor, or the way to it, is in trouble."""
 
@@ -48,6 +50,8 @@ def judged(
         return "unusable", "Spark gives it no tasks: decommissioned or lost"
     if executor.heartbeat_age_s is not None and executor.heartbeat_age_s > SILENT_S:
         return "unusable", f"no heartbeat for {executor.heartbeat_age_s:.0f} s"
+    if not executor.has_block_manager and age_s > UP_S:
+        return "unusable", f"its block manager is not up after {age_s:.0f} s"
     if executor.id in draining:
         return "draining", None
     if not executor.has_block_manager or (executor.completed_tasks == 0 and age_s < WARM_S):

@@ -117,6 +117,7 @@ class StateMoves:
         self._seen: Boundary | None = None
         self._changed_s = self._rested_s = clock()
         self._problem: str | None = None
+        self._holding = False
 
     @property
     def moving(self) -> frozenset[Place]:
@@ -153,6 +154,7 @@ class StateMoves:
         for wish in wishes:
             wish.job._decide(wish.place, MoveOutcome(result="cancelled"))
         self._wait.drop(self)
+        self._holding = False
 
     @property
     def ended(self) -> bool:
@@ -165,12 +167,23 @@ class StateMoves:
         return max(LEAST_PATIENCE_S, PATIENCE_BATCHES * max(self._durations_s, default=0.0))
 
     @property
+    def wait_s(self) -> float:
+        """How long tasks have to wait for a busy executor so that state stays where it is wanted."""
+        return min(WAIT_BATCHES * self.longest_batch_s, MOST_WAIT_S)
+
+    @property
     def longest_batch_s(self) -> float:
         """The longest recent batch."""
         return max(self._durations_s, default=0.0)
 
-    def at_boundary(self) -> bool | None:
-        """Look at the query: whether it rests or a batch has ended since the last look; None if it has ended.
+    @property
+    def busy(self) -> bool:
+        """Whether there are moves to make or to look at, or a wait to put back."""
+        with self._lock:
+            return bool(self._wishes) or self._holding
+
+    def poll(self) -> bool | None:
+        """Look at the query: whether it rests or a batch has ended since the last look; None if the query has ended.
 
         However late the look is, a move then has the best chance to be in time; one that was not is issued again.
         """
@@ -186,28 +199,28 @@ class StateMoves:
             self._rested_s = now_s
         return self._seen.resting or ended
 
-    def tick(self) -> bool:
-        """Do what can be done now without waiting; whether anything is left to do."""
+    def tick(self) -> bool | None:
+        """Do what can be done now without waiting; what `poll` says of the query, False if it cannot be asked."""
+        boundary: bool | None = False
         with self._lock:
             wishes = list(self._wishes.values())
-        if not wishes:
-            self._wait.drop(self)
-            return False
         try:
-            boundary = self.at_boundary()
+            boundary = self.poll()
             if boundary is None:
                 self._decide([(w, MoveOutcome(result="query-ended")) for w in wishes])
-                return False
-            if boundary:
+            elif boundary and wishes:
                 self._at_boundary(wishes)
             self._problem = None
         except SparkInternalsError as problem:
             self._problem = str(problem)
         silent_s = self._clock() - self._changed_s
-        if silent_s > self.patience_s:
+        if wishes and silent_s > self.patience_s:
             cause = self._problem or f"no micro-batch ended within {silent_s:.0f} s"
             self._decide([(w, MoveOutcome(result="no-boundary", cause=cause)) for w in wishes])
-        return bool(self._wishes)
+        if self._holding and not self.moving:
+            self._wait.drop(self)
+            self._holding = False
+        return boundary
 
     def _at_boundary(self, wishes: list[_Wish]) -> None:
         assert self._seen is not None
@@ -243,7 +256,8 @@ class StateMoves:
 
     def _issue(self, wishes: list[_Wish], hosts: Mapping[str, str]) -> None:
         assert self._seen is not None
-        self._wait.hold(self, min(WAIT_BATCHES * self.longest_batch_s, MOST_WAIT_S))
+        self._holding = True
+        self._wait.hold(self, self.wait_s)
         with self._lock:  # what was cancelled or replaced meanwhile is not issued
             wishes = [w for w in wishes if self._wishes.get(w.place) is w]
         for operator in sorted({w.place.operator for w in wishes}):

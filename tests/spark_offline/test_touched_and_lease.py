@@ -1,0 +1,127 @@
+"""What was touched is put back, also by the next pilot; only one pilot changes an application."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.spark.act.lease import KEY as PILOT
+from penstock.spark.act.lease import Lease
+from penstock.spark.act.locality_wait import LocalityWait, seconds
+from penstock.spark.act.touched import KEY, Touched
+from penstock.testing import FakeClock
+from penstock.testing.spark import FakeSettings
+
+
+def settings(**values: str) -> FakeSettings:
+    return FakeSettings(FakeClock(), values)
+
+
+def test_the_first_value_is_the_users() -> None:
+    store = settings()
+    touched = Touched(store)
+    touched.note("executors", 3)
+    touched.note("executors", 5)
+    assert Touched(store).pending() == {"executors": 3}, "the next pilot reads it"
+
+
+def test_put_back_forgets_what_is_as_before() -> None:
+    store = settings()
+    touched = Touched(store)
+    touched.note("executors", 3)
+    touched.note("interval:run-1", 500)
+    touched.note("read-limit:run-1:0", "rows:7")
+    back: list[object] = []
+    assert touched.put_back({"executors": back.append, "interval": back.append}) == {}
+    assert back == [3, 500]
+    assert touched.pending() == {"read-limit:run-1:0": "rows:7"}, "nobody knew how"
+    touched.forget("read-limit:run-1:0")
+    assert KEY not in store.values
+
+
+def test_a_lever_that_fails_keeps_its_note_and_stops_nobody() -> None:
+    touched = Touched(settings())
+    touched.note("a", 1)
+    touched.note("b", None)
+    back: list[object] = []
+
+    def broken(_: object) -> None:
+        raise RuntimeError("no such query")
+
+    assert touched.put_back({"a": broken, "b": back.append}) == {"a": "no such query"}
+    assert (back, touched.pending()) == ([None], {"a": 1})
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "[1]"])
+def test_notes_that_are_not_ours_are_none(text: str) -> None:
+    assert Touched(FakeSettings(FakeClock(), {KEY: text})).pending() == {}
+
+
+def test_one_pilot_holds_and_the_other_sees_who() -> None:
+    store = settings()
+    first, second = Lease(store, interval_s=5, owner="a"), Lease(store, interval_s=5, owner="b")
+    assert first.hold() is None
+    holder = second.hold()
+    assert holder is not None
+    assert (holder.owner, holder.stale) == ("a", False)
+    store.clock.advance(10)
+    assert first.hold() is None, "renewed"
+    store.clock.advance(10)
+    assert second.hold() is not None
+    first.release()
+    assert second.hold() is None
+    assert first.hold() is not None
+
+
+def test_the_lease_of_a_dead_pilot_is_taken_over() -> None:
+    store = settings()
+    Lease(store, interval_s=5, owner="dead").hold()
+    store.clock.advance(19)
+    second = Lease(store, interval_s=5, owner="b")
+    assert second.hold() is not None
+    store.clock.advance(2)
+    assert second.hold() is None
+    second.release()
+    assert PILOT not in store.values
+
+
+def test_only_one_of_two_that_are_fast_gets_it() -> None:
+    store = settings()
+
+    class Racing(FakeSettings):
+        def swap(self, key: str, before: str | None, after: str | None) -> bool:
+            Lease(store, interval_s=5, owner="faster").hold()
+            return store.swap(key, before, after)
+
+    racing = Racing(store.clock)
+    racing.values = store.values
+    holder = Lease(racing, interval_s=5, owner="slower").hold()
+    assert holder is not None
+    assert holder.owner == "faster"
+
+
+def test_releasing_what_is_not_ours_changes_nothing() -> None:
+    store = settings()
+    Lease(store, interval_s=5, owner="a").hold()
+    Lease(store, interval_s=5, owner="b").release()
+    assert PILOT in store.values
+
+
+def test_the_longest_of_several_waits_counts_and_the_last_puts_it_back() -> None:
+    store = FakeSettings(FakeClock(), {"spark.locality.wait.process": "1s"})
+    touched = Touched(store)
+    wait = LocalityWait(store, touched)
+    wait.hold("a", 4.0)
+    wait.hold("b", 9.0)
+    assert store.get("spark.locality.wait.process") == "9000ms"
+    assert touched.pending() == {"locality-wait": "1s"}
+    wait.drop("b")
+    wait.drop("a")
+    wait.drop("a")
+    assert store.values == {"spark.locality.wait.process": "1s"}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("500ms", 0.5), ("3s", 3.0), ("2m", 120.0), ("7", 0.007), ("x", None), (None, None)]
+)
+def test_times_as_spark_writes_them(text: str | None, value: float | None) -> None:
+    assert seconds(text) == value
