@@ -63,6 +63,7 @@ def test_one_pilot_holds_and_the_other_sees_who() -> None:
     holder = second.hold()
     assert holder is not None
     assert (holder.owner, holder.stale) == ("a", False)
+    assert holder.reason.code == "another-pilot"
     store.clock.advance(10)
     assert first.hold() is None, "renewed"
     store.clock.advance(10)

@@ -398,6 +398,22 @@ CATALOGUE: tuple[ReasonKind, ...] = (
         ("confirmed", "Spark shows it", "What was asked for is so."),
         ("not-confirmed", "{cause}", "Spark did not show in time what was asked for."),
         ("spark-refused", "Spark refused: {cause}", "A call into Spark failed."),
+        (
+            "executors-not-there",
+            "{came} of {asked} executors were there after {waited_s}; they are asked for again in {retry_s}",
+            "The cluster manager did not give what was asked for; the request was taken back.",
+        ),
+        (
+            "executors-not-ours",
+            "{cause}",
+            "Somebody else decides the number of executors; Penstock only observes.",
+        ),
+        ("executor-unusable", "executor {executor}: {cause}", "The executor is there but is no capacity."),
+        (
+            "another-pilot",
+            "pilot {owner} has held the application until {age_s} ago; this one only observes",
+            "Only one pilot may change an application.",
+        ),
         ("not-on-spark", "{cause}", "Spark has no such lever."),
         ("not-declared", "{cause}", "The lever needs a dataflow that Penstock compiled."),
         ("no-such-state", "{cause}", "The task or operator holds no state on Spark."),

@@ -273,7 +273,7 @@ class ExecutorPool:
             self._call_off(set(self._drains))
             self._hold_tasks(queries)
             self._growth = None
-            refusal = _reason("executors-not-ours", cause=self.unavailable or hands_off or "")
+            refusal = _not_ours(self.unavailable or hands_off or "")
             self._publish(now_s, view, None, refusal if self.unavailable or hands_off else None)
             return
         candidates = [v for v in view if v.counts or v.state == "draining"]
@@ -317,7 +317,9 @@ class ExecutorPool:
             if state == "unusable":
                 if executor.id not in self._unusable_since_s:
                     self._unusable_since_s[executor.id] = now_s
-                    self._tell(_reason("executor-unusable", executor=executor.id, cause=why or ""))
+                    self._tell(
+                        Reason(code="executor-unusable", facts={"executor": executor.id, "cause": why})
+                    )
                 since_s = self._unusable_since_s[executor.id]
             else:
                 self._unusable_since_s.pop(executor.id, None)
@@ -355,13 +357,13 @@ class ExecutorPool:
         pause_s = min(self._options.first_pause_s * 2**self._refusals, self._options.longest_pause_s)
         waited_s = now_s - self._growth.since_s
         told: Mapping[str, Any] = self._refusal.facts if self._refusal is not None else {}
-        refusal = self._refusal = _reason(
-            "executors-not-there",
-            asked=desired,
-            came=staying,
-            waited_s=round(waited_s),
-            retry_s=round(pause_s),
-        )
+        facts = {
+            "asked": desired,
+            "came": staying,
+            "waited_s": round(waited_s),
+            "retry_s": round(pause_s),
+        }
+        refusal = self._refusal = Reason(code="executors-not-there", facts=facts)
         if (told.get("asked"), told.get("came")) != (desired, staying):
             self._tell(refusal)
         self._refusals = min(self._refusals + 1, 10)
@@ -373,7 +375,7 @@ class ExecutorPool:
             self._foreign += 1
             if self._foreign >= 3:
                 self.leave_alone("something else keeps changing the number of executors")
-                self._tell(_reason("executors-not-ours", cause="something else changes their number"))
+                self._tell(_not_ours("something else keeps changing the number of executors"))
                 return
         if known == count:
             self._requested = count
@@ -543,8 +545,8 @@ def _is_up(view: ExecutorView) -> bool:
     return view.executor.has_block_manager
 
 
-def _reason(code: str, **facts: Any) -> Reason:
-    return Reason(code=code, facts=facts)
+def _not_ours(cause: str) -> Reason:
+    return Reason(code="executors-not-ours", facts={"cause": cause})
 
 
 def _safely(read: Callable[[], Any], otherwise: Any) -> Any:

@@ -6,6 +6,7 @@ import json
 import secrets
 from dataclasses import dataclass
 
+from penstock.policies.reasons import Reason
 from penstock.spark.act.ports import SettingsStore
 
 KEY = "spark.penstock.pilot"
@@ -22,6 +23,11 @@ class Holder:
     age_s: float
     """Since it was renewed."""
     stale: bool
+
+    @property
+    def reason(self) -> Reason:
+        """Why this pilot only observes."""
+        return Reason(code="another-pilot", facts={"owner": self.owner, "age_s": round(self.age_s, 1)})
 
 
 class Lease:
