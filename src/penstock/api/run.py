@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import tempfile
 import threading
@@ -17,12 +18,11 @@ from pyspark.sql import SparkSession
 from penstock.api.choices import AnyFlow, Options, choose_policies, find_flows, loop_settings
 from penstock.api.journals import DEFAULT_JOURNAL, open_journal
 from penstock.api.machine_classes import executor_class
-from penstock.api.report import write_report
 from penstock.api.result import RunResult
 from penstock.cli.totals import Totals
 from penstock.control import PolicyRun, Subscriber, desired_of
 from penstock.dataflow import Dataflow
-from penstock.errors import InputError
+from penstock.errors import InputError, UserError
 from penstock.spark.cluster.jars import kafka_connector_conf
 from penstock.spark.cluster.loopback import LoopbackCluster
 from penstock.spark.internals.executors import Executors
@@ -32,6 +32,10 @@ from penstock.spark.runtime import EXECUTOR, RuntimeOptions, SparkRuntime
 from penstock.spark.session import create_session
 from penstock.spark.several_queries import SharedRuntime, launch_shared
 from penstock.telemetry import MachineClass
+from penstock.web.live_page import serve
+from penstock.web.recorded import run_called, write_page
+
+log = logging.getLogger(__name__)
 
 DEFAULT_MASTER = "local[2]"
 ON_LOOPBACK = {
@@ -60,6 +64,7 @@ def run(
     audit: float = 0.0,
     dry_run: bool = False,
     conf: Mapping[str, str] | None = None,
+    ui: str | int | None = None,
     subscribers: Sequence[Subscriber] = (),
 ) -> RunResult:
     """Run dataflows on Spark under the named policies and return what it came to; Ctrl-C ends it early.
@@ -68,7 +73,8 @@ def run(
     `cluster` starts so many loopback workers for the run; `master` is passed on to Spark as it is. With the same
     `checkpoint` and `journal` as an earlier run, that run goes on. `machine` names a machine class of `classes` that
     executors run on: then the run has a bill. `audit` is the share of records that also go through the best
-    alternate while a cheaper one runs, to measure its value. The HTML report is written beside the journal.
+    alternate while a cheaper one runs, to measure its value. `ui` is the port (or HOST:PORT) of the live page; the
+    page as a file is written beside the journal at the end.
     """
     dataflow, several = find_flows(flow)
     if master is not None and cluster is not None:
@@ -120,16 +126,16 @@ def run(
             subscribers=[totals, *subscribers],
         )
         stack.callback(autopilot.journal.close)
+        if ui is not None and (page := serve(autopilot.loop, ui, title=dataflow.name)) is not None:
+            stack.callback(page.close)
+            log.warning("page %s", page.url_with_token)
         with autopilot:
             _wait(runtime, stop, for_s)
         failure = runtime.failure()
-        story = autopilot.report()
         figures = _figures(dataflow, totals, runtime, autopilot)
     figures["bill"] = totals.cost if machine is not None else None
     figures["journal"] = str(journal)
-    figures["report"] = write_report(
-        report or journal.with_name(f"{figures['run'] or 'run'}.html"), figures, totals.cycles, story
-    )
+    figures["report"] = _write_page(journal, figures["run"], report)
     return RunResult(
         figures=figures, missed=_missed(figures), failure=None if failure is None else _first_line(failure)
     )
@@ -215,6 +221,18 @@ def _figures(
         "faults": dict(autopilot.loop.faults),
         "unavailable": {c.name: c.unavailable for c in runtime.capabilities.missing()},
     }
+
+
+def _write_page(journal: Path, run_id: str | None, out: Path | None) -> str | None:
+    """The page of the run as a file, beside the journal unless it says where; None when it could not be written."""
+    path = out or journal.with_name(f"{run_id or 'run'}.html")
+    try:
+        with open_journal(journal) as opened:
+            write_page(opened, run_called(opened, run_id or "last"), path)
+    except UserError as problem:
+        log.warning("the page of the run could not be written: %s", problem)
+        return None
+    return str(path)
 
 
 def _first_line(failure: BaseException) -> str:

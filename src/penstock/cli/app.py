@@ -16,6 +16,7 @@ from rich.markup import escape
 
 from penstock.cli import cluster
 from penstock.cli.bench import bench
+from penstock.cli.dashboard import dashboard
 from penstock.cli.explain import explain
 from penstock.cli.output import BAD_INPUT, complaints
 from penstock.cli.place import place
@@ -24,6 +25,8 @@ from penstock.cli.reproduce import reproduce
 from penstock.cli.run import run
 from penstock.cli.simulate import simulate
 from penstock.errors import UserError
+
+SUBMIT_HELP = "Run a PySpark program as it is, under control; 'penstock submit --help' has the options."
 
 app = typer.Typer(
     name="penstock",
@@ -34,13 +37,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (run, simulate, plan, place, explain, reproduce, bench):
+for command in (run, dashboard, simulate, plan, place, explain, reproduce, bench):
     app.command()(command)
+app.command("submit", help=SUBMIT_HELP)(lambda: None)
 app.add_typer(cluster.app, name="cluster")
 
 
 def main() -> NoReturn:
     """Run the command line and exit with its code."""
+    if sys.argv[1:2] == ["submit"]:
+        # Not through typer, which has its own ways with errors and signals: these are the program's.
+        from penstock_submit import main as run_program
+
+        run_program(sys.argv[2:])
+        sys.exit(0)
     try:
         app()
     except BrokenPipeError:

@@ -38,6 +38,9 @@ Classes = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Decide and explain, do nothing.")]
 Plot = Annotated[Path | None, typer.Option("--plot", metavar="DIR", help="Write plots into this folder.")]
 Journal = Annotated[Path | None, typer.Option(help="Journal file; default: .penstock/runs.sqlite.")]
+Ui = Annotated[
+    str | None, typer.Option(metavar="PORT", help="Serve the live page on this port, or HOST:PORT.")
+]
 
 
 def pairs(option: str, words: Sequence[str] | None, form: str) -> dict[str, str]:

@@ -67,6 +67,7 @@ def run(
     conf: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark's; may be repeated.")
     ] = None,
+    ui: options.Ui = None,
     json: options.Json = False,
 ) -> None:
     """Run dataflows on Spark under control, with a live view and a report at the end."""
@@ -93,6 +94,7 @@ def run(
             audit=audit,
             dry_run=dry_run,
             conf=options.pairs("--conf", conf, "spark.KEY=VALUE"),
+            ui=ui,
             subscribers=[view],
         )
     if json:

@@ -196,9 +196,10 @@ class SqliteJournal:
                 for id_, dataflow, started, by, settings, options in rows
             )
 
-    def cycles(self, run: str) -> Iterator[Cycle]:
-        """The cycles of a run, oldest first."""
-        for _, body in self._pages("SELECT id, body FROM cycles WHERE run = ? AND id > ?", run):
+    def cycles(self, run: str, *, after: int = 0) -> Iterator[Cycle]:
+        """The cycles of a run after that number, oldest first."""
+        query = f"SELECT id, body FROM cycles WHERE number > {int(after)} AND run = ? AND id > ?"
+        for _, body in self._pages(query, run):
             with _readable(self.path):
                 cycle = from_json(Cycle, body)
             yield cycle

@@ -102,6 +102,19 @@ SETTINGS: tuple[Setting, ...] = (
 )
 
 
+SAFE_DEFAULTS = {
+    key: value
+    for key, value in ((one.key, one.value) for one in SETTINGS)
+    if key
+    in (
+        "spark.python.unix.domain.socket.enabled",
+        "spark.decommission.enabled",
+        "spark.storage.decommission.enabled",
+    )
+}
+"""Those that suit any program: they change neither results, nor what is kept, nor who may read it."""
+
+
 def recommended_conf(master: str = "local[*]") -> dict[str, str]:
     """Return the settings that Penstock recommends for *master*; ``SETTINGS`` has the reasons."""
     conf = {one.key: one.value for one in SETTINGS if on_this_machine(master) or not one.local_only}

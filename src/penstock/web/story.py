@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from penstock.control.brief import Brief
+from penstock.control.changes import Change
 from penstock.control.effects import Effect
 from penstock.control.plan import Planned
 from penstock.control.record import Cycle
@@ -23,7 +24,16 @@ LONGEST_CYCLES = 720
 
 Kind = Literal["acted", "late", "fault", "quiet"]
 Topic = Literal[
-    "seen", "decided", "expected", "held back", "outcome", "came of it", "out of reach", "fault", "why"
+    "changed by hand",
+    "seen",
+    "decided",
+    "expected",
+    "held back",
+    "outcome",
+    "came of it",
+    "out of reach",
+    "fault",
+    "why",
 ]
 
 
@@ -60,7 +70,7 @@ class Story:
         for effect in cycle.effects:
             self._add_effect(effect)
         # Deadlines of batches are tuned all the time; that alone is no event.
-        if cycle.faults or any(p.action.kind != "pace" for p in cycle.plan.actions):
+        if cycle.faults or cycle.changes or any(p.action.kind != "pace" for p in cycle.plan.actions):
             self._stretch = None
             self._entries.append(_decision(cycle))
             return
@@ -147,7 +157,8 @@ def why_nothing(cycle: Cycle) -> list[str]:
 
 
 def _decision(cycle: Cycle) -> Entry:
-    lines = [*_seen(cycle.brief), *_decided(cycle), *_held_back(cycle), *_outcomes(cycle)]
+    lines = [Told(topic="changed by hand", text=f"{_changed(c)}, by {c.by}") for c in cycle.changes]
+    lines += [*_seen(cycle.brief), *_decided(cycle), *_held_back(cycle), *_outcomes(cycle)]
     for notice in cycle.plan.notices:
         helps = f"; what would help: {notice.helps}" if notice.helps else ""
         lines.append(Told(topic="out of reach", text=f"{notice.goal}: {sentence(notice.reason)}{helps}"))
@@ -164,10 +175,17 @@ def _decision(cycle: Cycle) -> Entry:
 def _title(cycle: Cycle) -> str:
     would = "would " if cycle.dry_run else ""
     deeds = [f"{would}{deed(group[0].action)}{_more(group)}" for group in _alike(cycle.plan.actions)]
+    deeds = [_changed(change) for change in cycle.changes] + deeds
     if not deeds:
         return f"{len(cycle.faults)} fault{'s' if len(cycle.faults) > 1 else ''} survived"
     shown = deeds[:TOGETHER] + ([f"{len(deeds) - TOGETHER} more"] if len(deeds) > TOGETHER else [])
     return "; ".join(shown)
+
+
+def _changed(change: Change) -> str:
+    what = "mode" if change.what == "mode" else f"bound of {change.subject}"
+    unit = "" if change.what == "mode" else " ms"
+    return f"{what} changed from {change.before} to {change.after}{unit}"
 
 
 def _more(group: Sequence[Planned]) -> str:

@@ -1,0 +1,199 @@
+"""Run a PySpark program as it is, under Penstock's control.
+
+    penstock submit [OPTIONS] APP.py [ARGUMENTS]
+    spark-submit [SPARK'S OPTIONS] penstock_submit.py [OPTIONS] APP.py [ARGUMENTS]
+
+The program is not changed and nothing of PySpark is patched: a thread of its own looks for the session when it is
+there. Exit code, signals, output and errors are the program's. Only this file is needed for that: whatever is wrong
+with the rest of Penstock, the program runs, and standard error has one line that says why it is not controlled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import builtins
+import os
+import runpy
+import shlex
+import sys
+import threading
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+JOIN_S = 15.0
+"""Longest time that the end of the program waits for Penstock to put back what it had set."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the program that the arguments name; returns, or raises, as the program does."""
+    options = parser().parse_args(sys.argv[1:] if arguments is None else arguments)
+    if options.script:
+        print(os.path.abspath(__file__))
+        return
+    program = options.program
+    if not program:
+        parser().error("which program? penstock submit APP.py")
+    app, *rest = program
+    if not os.path.exists(app):
+        parser().error(f"there is no program '{app}'")
+    if rest[:1] == ["--"]:
+        rest = rest[1:]
+    steering = _steering(options)
+    _session_defaults(options)
+    if steering is None:
+        run_program(app, rest)
+        return
+    stop = threading.Event()
+    watcher = threading.Thread(target=_guarded, args=(steering, stop), name="penstock-submit", daemon=True)
+    watcher.start()
+    try:
+        run_program(app, rest)
+    finally:
+        stop.set()
+        watcher.join(JOIN_S)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options, which stand before the program."""
+    made = argparse.ArgumentParser(
+        prog="penstock submit",
+        description="Run a PySpark program as it is, under control. Every option but --master and --conf can also be"
+        " a setting of Spark's: --latency 2s is spark.penstock.latency=2s, --max-executors 8 is"
+        " spark.penstock.maxExecutors=8.",
+    )
+    made.add_argument(
+        "--latency", metavar="TIME", help="Latency that every query must keep, e.g. 2s or 500ms."
+    )
+    made.add_argument("--goals", metavar="FILE", help="Goals by query, as YAML.")
+    made.add_argument(
+        "--mode", choices=("observe", "recommend", "act"), help="What Penstock may do; default: act."
+    )
+    made.add_argument(
+        "--max-executors", type=int, metavar="N", help="Most executors; default: those at the start."
+    )
+    made.add_argument("--interval", metavar="TIME", help="Time between two decisions; default: 5s.")
+    made.add_argument("--journal", metavar="FILE", help="Journal file; default: .penstock/runs.sqlite.")
+    made.add_argument("--ui", metavar="PORT", help="Serve the page on this port, or HOST:PORT.")
+    made.add_argument("--master", help="Spark master, where the program names none.")
+    made.add_argument(
+        "--conf", action="append", default=[], metavar="K=V", help="A setting of Spark's; may be repeated."
+    )
+    made.add_argument("--script", action="store_true", help="Print where this script is, for spark-submit.")
+    made.add_argument("program", nargs=argparse.REMAINDER, metavar="APP.py [ARGUMENTS]")
+    return made
+
+
+def run_program(app: str, arguments: Sequence[str]) -> None:
+    """What `python APP ARGUMENTS` does, in this process and thread."""
+    sys.argv = [app, *arguments]
+    if os.path.isdir(app) or not app.endswith(".py"):
+        runpy.run_path(app, run_name="__main__")
+        return
+    sys.path[0] = os.path.dirname(os.path.abspath(app))
+    module = types.ModuleType("__main__")
+    module.__dict__.update(__file__=app, __builtins__=builtins)
+    sys.modules["__main__"] = module
+    with open(app, "rb") as file:
+        text = file.read()
+    try:
+        exec(compile(text, app, "exec"), module.__dict__)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        # The traceback begins in the program, as it would without us; Python then ends as it does after any error.
+        trace = error.__traceback__
+        sys.excepthook(type(error), error, trace.tb_next if trace is not None else None)
+        sys.excepthook = lambda *_: None
+        raise
+
+
+def say(text: str) -> None:
+    """One line on standard error."""
+    print(f"penstock: {text}", file=sys.stderr, flush=True)
+
+
+def _steering(options: argparse.Namespace) -> Callable[[threading.Event], None] | None:
+    """What watches and steers; None, with a warning, where Penstock cannot start."""
+    try:
+        from penstock.cli.submit import steering_of
+        from penstock.errors import UserError
+    except Exception as problem:
+        say(f"cannot start, so this program runs without control: {type(problem).__name__}: {problem}")
+        return None
+    given = {name: value for name, value in vars(options).items() if value not in (None, [], False)}
+    try:
+        return steering_of({name: value for name, value in given.items() if name != "program"}, say=say)
+    except UserError as problem:
+        parser().error(str(problem))
+    except Exception as problem:
+        say(f"cannot start, so this program runs without control: {type(problem).__name__}: {problem}")
+    return None
+
+
+def _guarded(steering: Callable[[threading.Event], None], stop: threading.Event) -> None:
+    try:
+        steering(stop)
+    except Exception as problem:
+        say(f"stopped controlling, the program goes on: {type(problem).__name__}: {problem}")
+
+
+def _session_defaults(options: argparse.Namespace) -> None:
+    """Settings for the session that the program will make: those asked for, and good ones where nobody set any."""
+    try:
+        from penstock.spark.session import SAFE_DEFAULTS
+
+        defaults: Mapping[str, str] = SAFE_DEFAULTS
+    except Exception:
+        defaults = {}
+    asked = dict(pair.partition("=")[::2] for pair in options.conf)
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        _into_gateway(asked, defaults)
+        return
+    present = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+    known = {word.partition("=")[0] for word in present} | _defaults_file()
+    missing = {key: value for key, value in defaults.items() if key not in known and key not in asked}
+    words = [word for key, value in {**missing, **asked}.items() for word in ("--conf", f"{key}={value}")]
+    if options.master:
+        words += ["--master", options.master]
+    if words:
+        os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*words, *present])
+    _tell_defaults(missing)
+
+
+def _into_gateway(asked: Mapping[str, str], defaults: Mapping[str, str]) -> None:
+    """Under spark-submit the driver's Java is there already, with the settings it was given as system properties."""
+    try:
+        from pyspark import SparkContext
+
+        SparkContext._ensure_initialized()
+        system: Any = SparkContext._jvm.java.lang.System  # type: ignore[union-attr]
+        missing = {k: v for k, v in defaults.items() if k not in asked and system.getProperty(k) is None}
+        for key, value in {**missing, **asked}.items():
+            system.setProperty(key, value)
+        _tell_defaults(missing)
+    except Exception as problem:
+        say(f"session defaults were left alone: {type(problem).__name__}: {problem}")
+
+
+def _tell_defaults(settings: Mapping[str, str]) -> None:
+    if settings:
+        told = ", ".join(f"{key}={value}" for key, value in settings.items())
+        say(f"set where the program and its cluster set nothing: {told}")
+
+
+def _defaults_file() -> set[str]:
+    """Keys of spark-defaults.conf, which a --conf would overrule."""
+    home = os.environ.get("SPARK_HOME", "")
+    folder = os.environ.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else "")
+    try:
+        with open(os.path.join(folder, "spark-defaults.conf"), encoding="utf-8") as file:
+            return {
+                line.replace("=", " ").split()[0] for line in file if line.strip() and line.strip()[0] != "#"
+            }
+    except OSError:
+        return set()
+
+
+if __name__ == "__main__":
+    main()
