@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 BOTH   := -n 2 --dist loadfile  # two processes; a file's tests stay together, they share what is slow to make
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-spark test-cluster test-live test-wheel test-spark-4.1 check lint types examples bench lock clean
+.PHONY: help setup demo test test-quick test-spark test-cluster test-browser test-live test-wheel test-spark-4.1 check lint types examples bench lock clean
 
 help:            ## this list
 	@grep -hE '^[a-z][a-z0-9.-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -39,6 +39,10 @@ test-cluster: setup  ## only the tests on a loopback cluster: moves, scaling, ki
 
 test-wheel: setup  ## the product alone: its wheel in a clean environment (needs a package index, a few minutes)
 	$(BIN)/pytest tests/test_wheel.py
+
+test-browser: setup  ## the page in a headless Chromium, which is installed where it may be
+	scripts/ensure_chromium.sh
+	$(BIN)/pytest tests/web -m browser
 
 test-live: setup  ## policies at work on real Spark under load; they compare times and want a quiet machine
 	$(BIN)/pytest tests/spark -m live

@@ -21,7 +21,9 @@ REASON = Reason(code="recovered")
 
 
 def application(partitions: int = 12) -> Dataflow:
-    orders = a_dataflow("in", "totals", "out", name="orders", stateful=True, bound_ms=2000.0, min_accuracy=0.5)
+    orders = a_dataflow(
+        "in", "totals", "out", name="orders", stateful=True, bound_ms=2000.0, min_accuracy=0.5
+    )
     clicks = a_dataflow("in", "rank", "out", name="clicks", alternates=TWO_WAYS, bound_ms=500.0)
     return together(orders, clicks)
 
@@ -38,7 +40,7 @@ def world(flow: Dataflow, partitions: int, time_s: float, desired: Desired, node
         nodes=nodes,
         keep={"clicks.in->clicks.rank": 0.8 if late else 1.0},
         accuracy=0.9 if late else 1.0,
-        node_of={place: node for place, node in desired.node.items()},
+        node_of=desired.node,
         cost=phase / 3600,
     )
     batch = Batches(
@@ -56,7 +58,14 @@ def decide(snapshot: Snapshot) -> list[Action]:
     target = next(id_ for id_ in snapshot.nodes.ids if id_ != home)
     expects = Expectation(metric="latency_s", subject="orders.on-time", value=1.0, within_s=10)
     return [
-        Move(operator=OperatorId("orders.totals"), index=0, source=home, target=target, reason=REASON, expects=expects),
+        Move(
+            operator=OperatorId("orders.totals"),
+            index=0,
+            source=home,
+            target=target,
+            reason=REASON,
+            expects=expects,
+        ),
     ]
 
 
