@@ -102,8 +102,8 @@ def run_program(app: str, arguments: Sequence[str]) -> None:
         raise
     except BaseException as error:
         # The traceback begins in the program, as it would without us; Python then ends as it does after any error.
-        trace = error.__traceback__
-        sys.excepthook(type(error), error, trace.tb_next if trace is not None else None)
+        error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+        sys.excepthook(type(error), error, error.__traceback__)
         sys.excepthook = lambda *_: None
         raise
 

@@ -6,9 +6,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from penstock.control import (
+    Cycle,
     Explanation,
     Loop,
     PolicyRun,
@@ -19,8 +20,12 @@ from penstock.control import (
     as_text,
     explain,
 )
+from penstock.control.notebook import as_frame, as_html
 from penstock.spark.runtime import SparkRuntime
 from penstock.spark.several_queries import SharedRuntime
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 STOP_TIMEOUT_S = 30.0
 
@@ -83,6 +88,17 @@ class Autopilot:
         """The explanation as text."""
         told = self.explain()
         return as_text(told) if told is not None else "nothing has been seen yet"
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A row per cycle so far: time, executors, load, latency of each goal, what was decided."""
+        return as_frame(self._cycles())
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return as_html(self._cycles(), title=self.loop.name)
+
+    def _cycles(self) -> tuple[Cycle, ...]:
+        return tuple(self.journal.cycles(self.loop.run_id)) if self.loop.run_id is not None else ()
 
     def _steer(self) -> None:
         # Ends by itself with the query: then there is nothing left to steer.

@@ -1,0 +1,133 @@
+"""`penstock submit` without Spark: what the program prints, raises and returns is the program's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import penstock_submit
+from penstock.cli.submit import Wanted, goals_file, steering_of
+from penstock.errors import InputError
+
+PROGRAM = """
+import sys, os, threading
+print(__name__, __file__, sys.argv[1:], sys.path[0] == os.path.dirname(os.path.abspath(__file__)))
+print(threading.current_thread() is threading.main_thread())
+{end}
+"""
+
+
+def both(
+    tmp_path: Path, end: str
+) -> tuple[subprocess.CompletedProcess[str], subprocess.CompletedProcess[str]]:
+    """The program alone, and under `penstock submit`."""
+    app = tmp_path / "app.py"
+    app.write_text(PROGRAM.format(end=end))
+    env = {**os.environ, "PYTHONWARNINGS": "ignore"}
+    alone = [sys.executable, str(app), "--rate", "2"]
+    submit = [sys.executable, penstock_submit.__file__, "--latency", "2s", str(app), "--rate", "2"]
+    return tuple(  # type: ignore[return-value]
+        subprocess.run(command, capture_output=True, text=True, env=env, check=False, timeout=120)
+        for command in (alone, submit)
+    )
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "",
+        "sys.exit(7)",
+        "sys.exit('went wrong')",
+        "raise ValueError('a bug')",
+        "raise KeyboardInterrupt",
+        "x = = 1",
+        "os.kill(os.getpid(), 15)",
+        "sys.excepthook = lambda *a: print('own hook'); raise ValueError",
+        "import atexit; atexit.register(lambda: print('at exit', sys.argv))",
+    ],
+)
+def test_output_errors_and_exit_code_are_the_programs(tmp_path: Path, end: str) -> None:
+    alone, submitted = both(tmp_path, end)
+    assert submitted.stdout == alone.stdout
+    assert submitted.returncode == alone.returncode
+    theirs = [line for line in submitted.stderr.splitlines() if not line.startswith("penstock: ")]
+    assert theirs == alone.stderr.splitlines()
+
+
+def test_a_program_that_is_not_there_and_bad_options_are_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("print('ran')")
+    bad = (
+        ["nobody.py"],
+        [],
+        ["--latency", "soon", "app.py"],
+        ["--goals", "none.yaml", "app.py"],
+        ["--ui", "x", "app.py"],
+    )
+    for arguments in bad:
+        command = [sys.executable, penstock_submit.__file__, *arguments]
+        ended = subprocess.run(
+            command, capture_output=True, text=True, cwd=tmp_path, check=False, timeout=120
+        )
+        assert ended.returncode == 2
+        assert ended.stdout == ""
+        assert "Traceback" not in ended.stderr
+
+
+def test_a_dash_dash_before_the_programs_arguments_is_ours(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("import sys; print(sys.argv)")
+    command = [sys.executable, "-m", "penstock", "submit", "app.py", "--", "--for", "2m"]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True, timeout=120)
+    assert ended.stdout == "['app.py', '--for', '2m']\n"
+
+
+def test_settings_keep_what_the_user_has_set(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("import os; print(os.environ['PYSPARK_SUBMIT_ARGS'])")
+    (tmp_path / "spark-defaults.conf").write_text("# ours\nspark.decommission.enabled false\n")
+    env = {
+        **os.environ,
+        "SPARK_CONF_DIR": str(tmp_path),
+        "PYSPARK_SUBMIT_ARGS": "--conf spark.storage.decommission.enabled=false pyspark-shell",
+    }
+    command = [
+        sys.executable,
+        penstock_submit.__file__,
+        "--master",
+        "local[3]",
+        "--conf",
+        "spark.a.b=c d",
+        "app.py",
+    ]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env=env, check=True, timeout=120
+    )
+    assert ended.stdout == (
+        "--conf spark.python.unix.domain.socket.enabled=true --conf 'spark.a.b=c d' --master 'local[3]'"
+        " --conf spark.storage.decommission.enabled=false pyspark-shell\n"
+    )
+    assert "spark.python.unix.domain.socket.enabled=true" in ended.stderr
+
+
+def test_goals_by_query(tmp_path: Path) -> None:
+    file = tmp_path / "goals.yaml"
+    file.write_text("latency: 5s\nqueries:\n  orders: {latency: 500ms}\n")
+    wanted = Wanted(goals=file)
+    assert (wanted.latency_ms("orders"), wanted.latency_ms("clicks")) == (500.0, 5000.0)
+    assert Wanted(goals=file, latency="2s").latency_ms("clicks") == 2000.0
+    assert Wanted().latency_ms("clicks") is None
+
+
+@pytest.mark.parametrize("text", ["latency: [1]", "queries: {a: {speed: 1}}", "goal: 1", "{", "- 1"])
+def test_a_goals_file_that_makes_no_sense_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "goals.yaml").write_text(text)
+    with pytest.raises(InputError):
+        goals_file(tmp_path / "goals.yaml")
+
+
+def test_steering_refuses_what_it_cannot_do() -> None:
+    for given in ({"mode": "sleep"}, {"max_executors": 0}, {"interval": "-1"}, {"latency": "x"}):
+        with pytest.raises(InputError):
+            steering_of(given, say=print)
