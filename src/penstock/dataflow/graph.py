@@ -38,8 +38,11 @@ class Alternate:
     """
 
     name: Id = "default"
+    """What reports and plans call it."""
     function: Function | None = None
+    """What it does; without one the dataflow can be simulated, not run."""
     value: ValueShare = 1.0
+    """Quality beside the best one's, which is 1."""
     cost_s: Amount = 0.0
     """Seconds of a reference core per record."""
     cost_cv: Amount = 1.0
@@ -53,8 +56,11 @@ class Parallelism:
     """How many tasks an operator may have; equal bounds make it inelastic."""
 
     minimum: TaskCount = 1
+    """Fewest tasks."""
     maximum: TaskCount = 1
+    """Most tasks."""
     initial: int | None = None
+    """Tasks to deploy with; None: the minimum."""
 
     @property
     def start(self) -> int:
@@ -93,16 +99,23 @@ class Operator:
 
     id: OperatorId
     kind: Kind
+    """What it does with records."""
     alternates: tuple[Alternate, ...] = (Alternate(),)
+    """Implementations that do the same work; only map and keyed may have several, of which one runs."""
     parallelism: Parallelism = Parallelism()
+    """Tasks: a number, `[minimum, maximum]`, `[minimum, maximum, initial]`, or these by name."""
     takes: Takes = "arrow"
     """What a `map` or `keyed` function is given: Arrow batches, pandas frames, or one record at a time."""
     schema: Columns | None = None
     """Columns that leave the operator; None: the same that came in."""
     key: Names = ()
+    """Columns by which records find their task: those of keyed operators, or of inputs wired by key."""
     state: State | None = None
+    """What a keyed operator remembers for each key: columns, or columns and the expected size."""
     connector: Connector | None = None
+    """Where the records of a source come from, or those of a sink go."""
     latency: LatencyKind = "read-ready"
+    """How its latency is measured: `read-ready`, of each record; `read-write`, from each read to the next write."""
     record_bytes: Amount = 100.0
     """Expected size of a record that leaves the operator."""
     keep_by: Names = ()
@@ -198,6 +211,7 @@ class Goals:
     throughput: Share = 0.8
     """Relative throughput to keep, 0..1 (the dynamic-dataflow constraint)."""
     throughput_tolerance: Share = 0.05
+    """How far below that throughput still counts as held."""
     remedies: tuple[Remedy, ...] = CHEAPEST_FIRST
     """Which remedy is tried first; earlier ones win over later ones."""
 

@@ -28,7 +28,7 @@ from penstock.dataflow.topology import graph_problems
 from penstock.errors import did_you_mean
 
 _SWITCHABLE = ("map", "keyed")
-_ONLY_FOR = {
+ONLY_FOR = {
     "connector": ("source", "sink"),
     "state": ("keyed",),
     "takes": _SWITCHABLE,
@@ -90,7 +90,7 @@ def _operator(operator: Operator) -> Iterator[Problem]:
     if unknown := list(choice(f"{place}.kind", kind, get_args(Kind))):
         yield from unknown
         return
-    for field, kinds in _ONLY_FOR.items():
+    for field, kinds in ONLY_FOR.items():
         if kind not in kinds and getattr(operator, field) != getattr(_UNSET, field):
             message = f"is not for a {kind}; only for {' and '.join(filter(None, (', '.join(kinds[:-1]), kinds[-1])))}"
             yield Problem(place=f"{place}.{field}", message=message)

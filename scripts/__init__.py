@@ -1,0 +1,1 @@
+"""Programs that maintain this repository."""
