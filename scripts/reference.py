@@ -63,6 +63,19 @@ def commands() -> Iterator[str]:
         yield from table(("option", "default", "meaning"), (row[:3] for row in parameters))
 
 
+def commands_and_flags() -> dict[str, set[str]]:
+    """Every command with the flags it takes."""
+    return {
+        name: {
+            flag
+            for p in inspect.signature(function).parameters.values()
+            for flag in _parameter(p, hints_of(function)[p.name])[0].strip("`").replace(",", "").split()
+            if flag.startswith("-")
+        }
+        for name, function in _commands(app)
+    }
+
+
 def _commands(group: typer.Typer, prefix: str = "") -> Iterator[tuple[str, Callable[..., Any]]]:
     for command in group.registered_commands:
         assert command.callback is not None

@@ -307,7 +307,7 @@ def touches(action: Action) -> set[str]:
 
 
 def contradict(a: Action, b: Action, keep: Mapping[str, float]) -> bool:
-    """The rules of docs/concepts.md, pair by pair."""
+    """The rules of docs/guide/control-loop.md, pair by pair."""
     if (a.kind, a.subject) == (b.kind, b.subject):
         return True
     for one, other in ((a, b), (b, a)):

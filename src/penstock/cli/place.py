@@ -23,7 +23,7 @@ SHOWN_TASKS = 40
 def place(
     problem: Annotated[
         Path | None,
-        typer.Argument(metavar="[PROBLEM]", help="A problem as JSON; see docs/policies/placement.md."),
+        typer.Argument(metavar="[PROBLEM]", help="A problem as JSON; see docs/guide/placement.md."),
     ] = None,
     policy: Annotated[str, typer.Option("--policy", "-p", help="How to place; 'all' compares.")] = "default",
     seconds: Annotated[float, typer.Option(help="Time the solver may take.", min=0)] = 1.0,

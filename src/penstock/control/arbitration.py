@@ -3,7 +3,7 @@
 Pure. Actions are admitted one after another: first those that relieve, the cheapest remedy first, then those that
 give capacity back, the dearest remedy first (remedies are undone in reverse). An action is withheld, with a
 reason, when it cannot be done, when it contradicts one already admitted, or when a cheaper remedy for the same
-need, proposed by another policy, has yet to take effect. `docs/concepts.md` states the rules in full.
+need, proposed by another policy, has yet to take effect. `docs/guide/control-loop.md` states the rules in full.
 """
 
 from __future__ import annotations

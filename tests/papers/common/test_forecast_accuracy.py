@@ -1,4 +1,4 @@
-"""The accuracy that docs/forecast.md reports, and that its measures are what they say."""
+"""The accuracy that docs/results/forecast.md reports, and that its measures are what they say."""
 
 from pathlib import Path
 
@@ -58,7 +58,7 @@ def test_too_short_a_trace_is_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["AAPL", "FB", "GOOG"])
 def test_better_than_every_baseline_on_the_traces(name: str) -> None:
-    """Three weeks of each; docs/forecast.md has all of them."""
+    """Three weeks of each; docs/results/forecast.md has all of them."""
     options = ForecastOptions(season_steps=DAY, horizon_steps=DAY)
     report = measure(a_trace(name)[: 21 * DAY], [1, 6, 12, 36], options, warm_up_steps=3 * DAY)
     assert worst(report, "last value") < 0.99

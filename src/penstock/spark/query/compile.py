@@ -1,7 +1,7 @@
 """A declared dataflow as one ordinary Structured Streaming query.
 
 Everything stateless between two shuffles runs in a single host; every operator runs once, whatever branches and meets
-again. `assembly` puts the plan together, `docs/spark.md` tells it to users.
+again. `assembly` puts the plan together, `docs/guide/spark.md` tells it to users.
 """
 
 from __future__ import annotations
