@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock.api.page import serve as serve
     from penstock.api.result import RunResult as RunResult
     from penstock.api.run import run as run
     from penstock.api.simulate import simulate as simulate
@@ -41,6 +42,7 @@ _MODULE_OF = {
     "random_walk": "penstock.dataflow",
     "read_trace": "penstock.dataflow",
     "run": "penstock.api.run",
+    "serve": "penstock.api.page",
     "simulate": "penstock.api.simulate",
     "sine": "penstock.dataflow",
     "staircase": "penstock.dataflow",

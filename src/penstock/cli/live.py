@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -14,13 +17,16 @@ from rich.text import Text
 
 from penstock.api.durations import shown_duration
 from penstock.cli.output import complaints
-from penstock.control import Brief, Cycle
+from penstock.control import Brief, Cycle, Subscriber
 from penstock.policies.wording import sentence, shown
 from penstock.telemetry import Snapshot
 
 _BARS = " ▁▂▃▄▅▆▇█"
-HISTORY = 60
+HISTORY = 30
+"""Bars of a sparkline: with names and figures they fit on 80 columns."""
 SHOWN_DECISIONS = 6
+LINE_EVERY_S = 5.0
+SPARK_LOG = Path(".penstock/spark.log")
 
 
 class LiveView:
@@ -45,7 +51,8 @@ class LiveView:
             if outcome.status == "held":
                 continue
             colour = {"applied": "green", "deferred": "yellow"}.get(outcome.status, "red")
-            line = Text.assemble((f"{at:>7}  ", "dim"), (f"{outcome.status:<8} ", colour))
+            line = Text(no_wrap=True, overflow="ellipsis")
+            line.append(f"{at:>7}  ", "dim").append(f"{outcome.status:<8} ", colour)
             line.append(f"{outcome.action.kind} {outcome.action.subject}: {sentence(outcome.action.reason)}")
             self._decisions.append(line)
         for fault in cycle.faults:
@@ -97,12 +104,72 @@ def _spark(values: Sequence[float | None]) -> Text:
     return Text(bars, style="cyan")
 
 
+class Lines:
+    """For logs and pipes: a line now and then, and one for whatever is done."""
+
+    def __init__(self) -> None:
+        self._told_s = float("-inf")
+        self._start_s: float | None = None
+
+    def __call__(self, cycle: Cycle, _: Snapshot | None) -> None:
+        """Take one cycle in."""
+        self._start_s = cycle.time_s if self._start_s is None else self._start_s
+        done = [o for o in cycle.outcomes if o.status != "held" and o.action.kind != "pace"]
+        if not done and cycle.time_s - self._told_s < LINE_EVERY_S:
+            return
+        self._told_s = cycle.time_s
+        at = shown_duration(max(1.0, cycle.time_s - self._start_s))
+        complaints.print(f"{at:>7}  {line_of(cycle)}", markup=False, soft_wrap=True)
+        for outcome in done[:SHOWN_DECISIONS]:
+            why = sentence(outcome.action.reason)
+            text = f"{outcome.status} {outcome.action.kind} {outcome.action.subject}: {why}"
+            complaints.print(f"{at:>7}  {text}", markup=False, soft_wrap=True)
+
+
+def line_of(cycle: Cycle) -> str:
+    """A cycle in one line."""
+    brief = cycle.brief
+    if brief is None:
+        return "nothing observed yet"
+    parts = [f"{'-' if brief.produced_rps is None else shown(round(brief.produced_rps))}/s produced"]
+    parts.append(f"{shown(round(sum(s.backlog_records for s in brief.sources)))} waiting")
+    for goal in brief.constraints:
+        late = "-" if goal.latency_s is None else shown_duration(goal.latency_s)
+        parts.append(f"{goal.name} {late} of {shown_duration(goal.bound_s)}{'' if goal.held else ' MISSED'}")
+    parts.append(f"{brief.nodes} nodes")
+    return ", ".join(parts)
+
+
 @contextmanager
-def shown_live(title: str) -> Iterator[LiveView]:
-    """A view that is drawn on the terminal, if there is one, while the block runs."""
-    view = LiveView(title)
+def shown_live(title: str) -> Iterator[Subscriber]:
+    """A view that is drawn on the terminal while the block runs; without a terminal, a line every few seconds."""
     if not complaints.is_terminal:
-        yield view
+        yield Lines()
         return
-    with Live(get_renderable=lambda: view, console=complaints, refresh_per_second=2, transient=True):
+    view = LiveView(title)
+    with (
+        _children_to_log(SPARK_LOG),
+        Live(get_renderable=lambda: view, console=complaints, refresh_per_second=2, transient=True),
+    ):
         yield view
+
+
+@contextmanager
+def _children_to_log(path: Path) -> Iterator[None]:
+    """What processes started meanwhile (Spark's Java, its Python workers) say goes to a file, not over the view."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    except OSError:
+        yield
+        return
+    before, terminal = sys.stderr, os.dup(2)
+    os.dup2(log, 2)
+    os.close(log)
+    with os.fdopen(terminal, "w", buffering=1) as shown_on:
+        sys.stderr = shown_on
+        try:
+            yield
+        finally:
+            sys.stderr = before
+            os.dup2(terminal, 2)

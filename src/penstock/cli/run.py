@@ -71,11 +71,13 @@ def run(
     json: options.Json = False,
 ) -> None:
     """Run dataflows on Spark under control, with a live view and a report at the end."""
-    from penstock.api.journals import DEFAULT_JOURNAL
-    from penstock.api.run import run as run_flows
     from penstock.cli.live import shown_live
 
     with shown_live(f"penstock run {' '.join(flows)}") as view:
+        # Importing Spark takes its time: there is something to see before.
+        from penstock.api.journals import DEFAULT_JOURNAL
+        from penstock.api.run import run as run_flows
+
         found = run_flows(
             flows,
             master=master,
