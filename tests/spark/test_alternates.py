@@ -15,9 +15,10 @@ from penstock import flow
 from penstock.control import PolicyRun, Settings
 from penstock.dataflow import Dataflow, alternate, staircase
 from penstock.policies.provisioning import Provisioning, ProvisioningOptions
+from penstock.spark.internals.gateway import progress_since
 from penstock.spark.internals.pacing import stop_cleanly
 from penstock.spark.launch import launch
-from penstock.spark.observe.progress import BatchProgress, batches_since
+from penstock.spark.observe.progress import BatchProgress, batches_of
 from penstock.spark.pilot import Autopilot
 from tests.spark.flows import Collected, replayed
 from tests.spark.streams import finished_batch, wait_for
@@ -102,7 +103,7 @@ def test_a_cheaper_alternate_carries_what_the_best_cannot(local_spark: SparkSess
         cycles = pilot.journal.cycles(pilot.loop.run_id)
         report = pilot.report()
     stop_cleanly(local_spark, runtime.query, timeout_s=120)
-    batches = batches_since(runtime.query, -1)
+    batches = batches_of(progress_since(runtime.query, -1))
     assert switches() == ["precise", "rough", "precise"], f"one switch each way\n{report}"
 
     began_s = batches[0].sources[0].end["started_us"] / 1e6

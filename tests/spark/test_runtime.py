@@ -205,7 +205,7 @@ def test_a_fault_of_ours_never_stops_the_query(local_spark: SparkSession, tmp_pa
     runtime = launch(local_spark, sums(sink), checkpoint=tmp_path / "c", state_partitions=2)
     finished_batch(runtime.query, 0)
     # A gauge that fails, besides a policy that raises.
-    runtime.observer.gauges = replace(runtime.observer.gauges, tasks=_Broken())
+    runtime.looks.gauges = replace(runtime.looks.gauges, tasks=_Broken())
     with Autopilot(runtime, [PolicyRun(policy=Raising())], settings=Settings(interval_s=1.0)) as pilot:
         before = finished_batch(runtime.query, 0)
         wait_for(lambda: sum(pilot.loop.faults.values()) >= 3, what="three faults")

@@ -136,6 +136,7 @@ class Observer:
             backlog_records=self._by_operator(measured.queued)[rows],
             oldest_s=measured.oldest_s[rows],
             keep=controls.source_keep[rows],
+            backlog_known=np.ones(len(rows), np.bool_),
             known=np.ones(len(rows), np.bool_),
         )
 

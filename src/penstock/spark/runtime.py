@@ -24,10 +24,13 @@ from penstock.spark.internals.driver_settings import DriverSettings
 from penstock.spark.internals.errors import SparkInternalsError
 from penstock.spark.internals.executors import Executors
 from penstock.spark.internals.pacing import Pacing
+from penstock.spark.internals.running import Standings
 from penstock.spark.internals.shuffles import Shuffles
 from penstock.spark.internals.tasks import TaskMetrics
+from penstock.spark.observe.executor_nodes import ExecutorNodes
+from penstock.spark.observe.looks import Gauges, Looks
 from penstock.spark.observe.machine_load import HostWatch
-from penstock.spark.observe.observer import Gauges, Observer, place_of
+from penstock.spark.observe.observer import Observer, place_of
 from penstock.spark.observe.source_rates import SourceReader
 from penstock.spark.observe.task_measures import Measures
 from penstock.spark.query.sampling import keep_control
@@ -100,24 +103,23 @@ class SparkRuntime:
         self.pool = ExecutorPool(self._executors, DriverSettings(spark)).start()
         self.moves = self._follow()
         can = self.capabilities
+        self._tasks = TaskMetrics(spark) if can.task_metrics.available else None
+        self._shuffles = Shuffles(spark) if can.shuffle_matrix.available and state_operators else None
+        self.looks = self._looks()
         self.observer = Observer(
             dataflow,
-            Gauges(
-                query=lambda: self.query,
-                executors=self._executors,
-                pool=self.pool,
-                moves=lambda: self.moves,
-                measures=measures,
-                tasks=TaskMetrics(spark) if can.task_metrics.available else None,
-                shuffles=Shuffles(spark) if can.shuffle_matrix.available else None,
-                interval_ms=self._interval_ms if can.pacing_interval.available else None,
-            ),
             machine=options.machine,
             state_operators=self._state_operators,
             sources=sources,
             now_s=clock(),
-            hosts=hosts,
+            measured=measures is not None,
         )
+        self._hosts, self._nodes, self._looked_s = (
+            hosts or HostWatch(),
+            ExecutorNodes(options.machine),
+            clock(),
+        )
+        self._measures = measures
         self._has_hosts = measures is not None
         self._controls: dict[str, Any] = {}
         self._pending: list[_Pending] = []
@@ -127,7 +129,35 @@ class SparkRuntime:
         """The facts since the last call, or `NotReadyError` before the first batch has ended."""
         if not self.has_begun():
             raise NotReadyError("no micro-batch has ended yet")
-        return self.observer.observe(self._clock())
+        now_s = self._clock()
+        look = self.looks.take()
+        ids = [b.batch_id for b in look.batches]
+        records = self._measures.take(ids, run_id=look.run_id) if self._measures is not None else ()
+        self._hosts.note(records, now_s)
+        nodes = self._nodes.table(
+            self._executors.list(),
+            self._hosts.loads(now_s),
+            draining=self.pool.draining,
+            now_s=now_s,
+            interval_s=now_s - self._looked_s,
+        )
+        self._looked_s = now_s
+        return replace(self.observer.observe([look], records, nodes, now_s), cost=self._nodes.cost)
+
+    def _looks(self) -> Looks:
+        can = self.capabilities
+        return Looks(
+            Gauges(
+                query=self.query,
+                standings=Standings(self.spark, self.query) if can.running_batch.available else None,
+                places=self.moves.places,
+                moving=lambda: self.moves.moving,
+                tasks=self._tasks,
+                shuffles=self._shuffles,
+                interval_ms=self._interval_ms if can.pacing_interval.available else None,
+            ),
+            clock=self._clock,
+        )
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         """Ask Spark for what the plan says; what takes longer than a moment is deferred and reported when done."""
@@ -173,7 +203,11 @@ class SparkRuntime:
     def usage(self) -> Usage:
         """What was done since the start."""
         seen = self.observer
-        return Usage(batches=seen.batches, records_in=seen.records_in, executor_seconds=seen.executor_seconds)
+        return Usage(
+            batches=seen.batches,
+            records_in=seen.records_in,
+            executor_seconds=self._nodes.executor_seconds,
+        )
 
     @property
     def controls(self) -> Mapping[str, Any]:
@@ -341,6 +375,7 @@ class SparkRuntime:
             self._restarting = False
         self._pacing = None
         self.moves = self._follow()
+        self.looks = self._looks()
         self._assert_controls()
         return Outcome(
             action=action,

@@ -7,8 +7,7 @@ operator, and a policy sees all of them in one snapshot.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,17 +35,15 @@ class SharedRuntime:
         dataflow: Dataflow,
         parts: Sequence[SparkRuntime],
         hosts: HostWatch,
-        clock: Callable[[], float] = time.time,
     ) -> None:
-        self.dataflow, self.parts, self._hosts, self._clock = dataflow, tuple(parts), hosts, clock
+        self.dataflow, self.parts, self._hosts = dataflow, tuple(parts), hosts
         self._part_of = {o.id: part for part in self.parts for o in part.dataflow.operators}
 
     def observe(self) -> Snapshot:
         """The facts since the last call; an application without a finished batch has none yet."""
         if not any(part.has_begun() for part in self.parts):
             raise NotReadyError("no micro-batch of any application has ended yet")
-        now_s = self._clock()
-        seen = [part.observer.observe(now_s) for part in self.parts]
+        seen = [part.observe() for part in self.parts]
         # The last one looked has the samples of hosts that tasks of all queries brought.
         whole = joined(self.dataflow, seen, seen[-1].nodes)
         # Batches of different queries end at different times: what was used and has not been told of by the end of a

@@ -212,8 +212,10 @@ class Sources(Table):
     read_rps: Floats
     backlog_records: Floats
     oldest_s: Floats
-    """Age of the oldest record not yet processed, where known."""
+    """Age of the oldest record not yet processed."""
     keep: Floats
+    backlog_known: Bools
+    """Whether `backlog_records` and `oldest_s` are: not every source can tell what waits in it."""
     known: Bools
 
 

@@ -186,6 +186,7 @@ def a_snapshot(
             read_rps=demand_rps,
             backlog_records=backlog_records,
             keep=[(keep or {}).get(o.id, 1.0) for o in dataflow.sources],
+            backlog_known=True,
             known=True,
         ),
         "sinks": _sinks(dataflow, demand_rps * interval_s, latency_s, accuracy),

@@ -84,7 +84,13 @@ def a_crowd(tasks: int, case: Case, seed: int = 1) -> telemetry.Snapshot:
         ),
         streams=telemetry.Streams.blank(len(streams), records=RATE * INTERVAL_S, keep=1.0, known=True),
         sources=telemetry.Sources.blank(
-            len(sources), operator=sources, produced_rps=RATE, read_rps=RATE, keep=1.0, known=True
+            len(sources),
+            operator=sources,
+            produced_rps=RATE,
+            read_rps=RATE,
+            keep=1.0,
+            backlog_known=True,
+            known=True,
         ),
         sinks=telemetry.Sinks.blank(
             len(sinks),

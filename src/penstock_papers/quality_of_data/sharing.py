@@ -14,6 +14,7 @@ from penstock.dataflow import Dataflow, Load, OperatorId, staircase
 from penstock.policies.actions import Move
 from penstock.policies.shedding import Shedding, SheddingOptions
 from penstock.simulator import Cluster, SimulatedClock, SimulatedRuntime, SimulationOptions
+from penstock.spark.observe.looks import Look
 from penstock.spark.observe.progress import BatchProgress
 from penstock.spark.observe.source_rates import KafkaSource
 from penstock.telemetry import MachineClass, Snapshot
@@ -194,7 +195,8 @@ def rate_errors(load: Load, seconds: float, *, seed: int = 0) -> Floats:
             end = int(load.records_until(began_s))
             batches.append(_progress(number, began_s, end))
             began_s, number = began_s + random.uniform(0.5, 1.5), number + 1
-        facts = source.read(tuple(batches), float(now_s), ADJUSTMENT_S)
+        source.note(Look(time_s=float(now_s), run_id="simulated", batches=tuple(batches)))
+        facts = source.facts(float(now_s), fresh_s=ADJUSTMENT_S)
         truth = (load.records_until(now_s) - load.records_until(now_s - ADJUSTMENT_S)) / ADJUSTMENT_S
         if facts.known and truth > 0:
             errors.append(facts.produced_rps / truth - 1.0)

@@ -10,6 +10,7 @@ from penstock.spark.internals.executors import fixed_reason
 from penstock.spark.internals.gateway import JsonReader, jvm
 from penstock.spark.internals.pacing import python_limits_reason
 from penstock.spark.internals.repartition import repartition_reason
+from penstock.spark.internals.running import standing_reader
 from penstock.spark.internals.shuffles import Shuffles
 from penstock.spark.internals.state import readings
 from penstock.spark.internals.tasks import TaskMetrics
@@ -41,6 +42,7 @@ class Capabilities:
     read_limits: Capability
     python_read_limits: Capability
     task_metrics: Capability
+    running_batch: Capability
     shuffle_matrix: Capability
     state_repartition: Capability
 
@@ -69,6 +71,7 @@ def probe(spark: SparkSession) -> Capabilities:
         "read_limits": lambda spark: _lacks(spark, f"{RUNTIME}.StreamExecution", "uniqueSources_$eq"),
         "python_read_limits": python_limits_reason,
         "task_metrics": _lacks_task_metrics,
+        "running_batch": _lacks_running_batch,
         "shuffle_matrix": _lacks_shuffle_matrix,
         "state_repartition": repartition_reason,
     }
@@ -102,6 +105,11 @@ def _lacks_state_moves(spark: SparkSession) -> str | None:
 
 def _lacks_shuffle_matrix(spark: SparkSession) -> str | None:
     Shuffles(spark)  # finds the tracker or raises
+    return None
+
+
+def _lacks_running_batch(spark: SparkSession) -> str | None:
+    standing_reader()  # compiles against this Spark's classes or raises
     return None
 
 

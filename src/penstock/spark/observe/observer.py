@@ -1,28 +1,29 @@
-"""From what Spark and the hosts of Python operators report to a `Snapshot`."""
+"""From looks at a query and the records of its Python tasks to a `Snapshot`. Asks Spark nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.dataflow import Dataflow, OperatorId
 from penstock.dataflow.graph import Statistic
-from penstock.spark.act.executor_pool import ExecutorPool
 from penstock.spark.act.spreading import Place
-from penstock.spark.act.state_moves import StateMoves
-from penstock.spark.internals.executors import Executors
-from penstock.spark.internals.shuffles import Shuffles
-from penstock.spark.internals.tasks import TaskMetrics
-from penstock.spark.observe.latency_windows import Lateness, SinkWindow, estimated_lateness, statistic_s
-from penstock.spark.observe.machine_load import HostWatch
+from penstock.spark.observe.latency_windows import (
+    QUANTILES,
+    Lateness,
+    SinkWindow,
+    estimated_lateness,
+    lateness_of,
+    merged,
+    statistic_s,
+    together,
+)
+from penstock.spark.observe.looks import Look
 from penstock.spark.observe.operator_totals import OperatorTotals
-from penstock.spark.observe.progress import BatchProgress, batches_since
-from penstock.spark.observe.source_rates import SourceReader
-from penstock.spark.observe.task_measures import Measures, SinkRecord, TaskRecord
+from penstock.spark.observe.progress import BatchProgress
+from penstock.spark.observe.source_rates import SourceFacts, SourceReader
+from penstock.spark.observe.task_measures import SinkRecord, TaskRecord
 from penstock.spark.observe.traffic import traffic_between
 from penstock.telemetry import (
     Batches,
@@ -30,8 +31,8 @@ from penstock.telemetry import (
     MachineClass,
     Moments,
     Nodes,
+    Queries,
     Sinks,
-    Sketch,
     Snapshot,
     Sources,
     Tasks,
@@ -42,80 +43,73 @@ LATENCY_KEPT_S = 120.0
 WAIT_SHARE: dict[Statistic, float] = {"mean": 0.5, "p50": 0.5, "p95": 0.95, "p99": 0.99}
 """How old what came evenly in the last second is, as a share of that second."""
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gauges:
-    """What the observer reads; a gauge that this Spark lacks is None."""
-
-    query: Callable[[], StreamingQuery]
-    executors: Executors
-    pool: ExecutorPool
-    moves: Callable[[], StateMoves]
-    measures: Measures | None = None
-    tasks: TaskMetrics | None = None
-    shuffles: Shuffles | None = None
-    interval_ms: Callable[[], int] | None = None
+ALL = "ReadAllAvailable"
+"""The read limit of a source of which every batch takes all there is: then nothing waits for a later batch."""
 
 
 class Observer:
-    """Remembers what it needs between two looks: batches seen, running totals, latencies of recent batches."""
+    """Remembers what it needs between two snapshots: running totals, latencies of recent batches, rates of sources.
+
+    A query that is started again goes on with the same observer.
+    """
 
     def __init__(
         self,
         dataflow: Dataflow,
-        gauges: Gauges,
         *,
         machine: MachineClass,
         state_operators: Mapping[int, OperatorId],
         sources: Mapping[OperatorId, SourceReader],
         now_s: float,
-        hosts: HostWatch | None = None,
+        measured: bool = False,
+        fresh_s: float = 15.0,
     ) -> None:
-        self._flow, self.gauges, self._machine = dataflow, gauges, machine
+        """`measured`: Python tasks tell what they did. Figures older than `fresh_s` are unknown."""
+        self._flow, self._machine, self._measured, self._fresh_s = dataflow, machine, measured, fresh_s
         self._state_operators = state_operators
         self._sources = sources
         self._seen_batch = -1
-        self._query: StreamingQuery | None = None
-        self._run: str | None = None
         self._last: BatchProgress | None = None
-        self._looked_s = now_s
-        self._hosts = hosts or HostWatch()
+        self._look: Look | None = None
+        self._observed_s = now_s
         self._totals = OperatorTotals(dataflow)
         keep_s = max([LATENCY_KEPT_S, *(2 * c.window_s for c in dataflow.constraints)])
         self._windows = {sink.id: SinkWindow(keep_s) for sink in dataflow.sinks}
-        self._there_s: dict[str, float] = {}
-        """How long each executor was there; those that are gone stay in the bill."""
         self.batches = 0
         self.records_in = 0
-        self._untold: list[str] = []
-        """Why the last look did not learn the traffic between partitions."""
-
-    @property
-    def executor_seconds(self) -> float:
-        """Time that executors were there, added up over all of them."""
-        return sum(self._there_s.values())
 
     @property
     def seen_batch(self) -> int:
         """The newest batch that a snapshot has told of."""
         return self._seen_batch
 
-    def observe(self, now_s: float) -> Snapshot:
-        """The facts since the last look."""
-        warnings: list[str] = []
-        batches, records = self._new_batches(now_s, warnings)
-        interval_s = max(now_s - self._looked_s, 1e-3)
-        nodes = self._nodes(now_s, interval_s)
+    def observe(
+        self, looks: Sequence[Look], records: tuple[TaskRecord, ...], nodes: Nodes, now_s: float
+    ) -> Snapshot:
+        """The facts of the interval that ends now: the looks that were finished in it, which may be none."""
+        for look in looks:
+            if self._look is not None and look.run_id != self._look.run_id:
+                self._last = None  # started again: its batches go on where the old ones ended
+            self._look = look
+        batches = tuple(b for look in looks for b in look.batches)
+        if batches:
+            self._seen_batch = batches[-1].batch_id
+            self.batches += len(batches)
+            self.records_in += sum(b.records for b in batches)
+        warnings = [w for look in looks for w in look.warnings]
+        warnings += [f"{look.unseen} batches ended unseen" for look in looks if look.unseen]
+        for reader in self._sources.values():
+            for look in looks:
+                reader.note(look)
+        facts = [r.facts(now_s, fresh_s=self._fresh_s) for r in self._sources.values()]
         self._note_lateness(batches, records)
-        tasks = self._totals.tasks(
-            records, self._places(warnings), nodes, interval_s, self.gauges.moves().moving
-        )
+        interval_s = max(now_s - self._observed_s, 1e-3)
+        self._observed_s = now_s
+        moving = self._look.moving if self._look is not None else frozenset()
+        tasks = self._totals.tasks(records, self._places(), nodes, interval_s, moving)
         # Before the sources and sinks: what they keep is learnt from what passed the streams.
-        streams = self._totals.streams(records, self._shuffled(batches, warnings))
-        sources = self._source_table(batches, now_s, interval_s)
-        snapshot = Snapshot(
+        streams = self._totals.streams(records, self._shuffled(looks))
+        return Snapshot(
             time_s=now_s,
             interval_s=interval_s,
             dataflow=self._flow,
@@ -124,89 +118,63 @@ class Observer:
             alternates=self._totals.alternates(),
             tasks=tasks,
             streams=streams,
-            sources=sources,
+            sources=self._source_table(facts),
             sinks=self._sink_table(),
-            constraints=self._constraints(now_s, sources),
-            traffic=self._traffic(batches, tasks, warnings),
+            constraints=self._constraints(now_s, facts),
+            traffic=self._traffic(looks, tasks),
             classes=(self._machine,),
             batches=self._batch_table(batches, records),
-            cost=sum(self._machine.bill(seconds) for seconds in self._there_s.values()),
-            warnings=tuple(warnings),
-        )
-        self._looked_s = now_s
-        return snapshot
-
-    def _new_batches(
-        self, now_s: float, warnings: list[str]
-    ) -> tuple[tuple[BatchProgress, ...], tuple[TaskRecord, ...]]:
-        query = self.gauges.query()
-        if query is not self._query:  # a restarted query: its batches go on where the old ones ended
-            self._query, self._run, self._last = query, str(query.runId), None
-        batches = batches_since(query, self._seen_batch)
-        if batches:
-            if 0 <= self._seen_batch < batches[0].batch_id - 1:
-                warnings.append(f"{batches[0].batch_id - 1 - self._seen_batch} batches ended unseen")
-            self._seen_batch = batches[-1].batch_id
-            self.batches += len(batches)
-            self.records_in += sum(b.records for b in batches)
-        measures = self.gauges.measures
-        records = (
-            measures.take([b.batch_id for b in batches], run_id=self._run) if measures is not None else ()
-        )
-        self._hosts.note(records, now_s)
-        return batches, records
-
-    def _nodes(self, now_s: float, interval_s: float) -> Nodes:
-        executors = self.gauges.executors.list()
-        loads, draining = self._hosts.loads(now_s), self.gauges.pool.draining
-        for executor in executors:
-            self._there_s[executor.id] = self._there_s.get(executor.id, 0.0) + interval_s
-        count = len(executors)
-        there_s = [self._there_s[e.id] for e in executors]
-        seen = [loads.get(e.id) for e in executors]
-        machine = self._machine
-        return Nodes.blank(
-            count,
-            ids=tuple(e.id for e in executors),
-            hosts=tuple(e.host for e in executors),
-            machines=(machine.name,) * count,
-            cores=[float(e.cores) for e in executors],
-            speed=machine.speed,
-            own_cpu=[s.own_cpu if s else 0.0 for s in seen],
-            foreign_cpu=[s.foreign_cpu if s else 0.0 for s in seen],
-            load_average=[s.load_average if s else 0.0 for s in seen],
-            memory_bytes=[
-                s.memory_bytes if s else float(e.storage_memory_bytes)
-                for s, e in zip(seen, executors, strict=True)
-            ],
-            memory_used_bytes=[
-                s.memory_used_bytes if s else float(e.storage_memory_used_bytes)
-                for s, e in zip(seen, executors, strict=True)
-            ],
-            bandwidth_bytes_per_s=[
-                s.nic_bytes_per_s if s and s.nic_bytes_per_s else machine.bandwidth_bytes_per_s for s in seen
-            ],
-            net_in_bytes_per_s=[s.net_in_bytes_per_s if s else 0.0 for s in seen],
-            net_out_bytes_per_s=[s.net_out_bytes_per_s if s else 0.0 for s in seen],
-            price_per_hour=machine.price_per_hour,
-            started_s=[now_s - seconds for seconds in there_s],
-            paid_until_s=[now_s - seconds + machine.billed_s(seconds) for seconds in there_s],
-            ready=True,
-            draining=[e.id in draining for e in executors],
-            known=[s is not None for s in seen],
+            queries=self._query_table(now_s),
+            warnings=tuple(dict.fromkeys(warnings)),
         )
 
-    def _source_table(self, batches: tuple[BatchProgress, ...], now_s: float, interval_s: float) -> Sources:
-        rows = [r for id_, reader in self._sources.items() for r in [reader.read(batches, now_s, interval_s)]]
+    def _is_fresh(self, now_s: float) -> bool:
+        return self._look is not None and now_s - self._look.time_s <= self._fresh_s
+
+    def _running_s(self, now_s: float) -> float:
+        """How long the batch under way has run; it has not ended as far as anybody knows."""
+        look = self._look
+        return look.running_s + now_s - look.time_s if look is not None and look.running_s else 0.0
+
+    def _source_table(self, facts: Sequence[SourceFacts]) -> Sources:
         return Sources.blank(
-            len(rows),
+            len(facts),
             operator=[self._flow.row[id_] for id_ in self._sources],
-            produced_rps=[r.produced_rps for r in rows],
-            read_rps=[r.read_rps for r in rows],
-            backlog_records=[r.backlog_records for r in rows],
-            oldest_s=[r.oldest_s for r in rows],
+            produced_rps=[f.produced_rps for f in facts],
+            read_rps=[f.read_rps for f in facts],
+            backlog_records=[f.backlog_records for f in facts],
+            oldest_s=[f.oldest_s for f in facts],
             keep=[self._totals.keep(id_) for id_ in self._sources],
-            known=[r.known for r in rows],
+            backlog_known=[f.backlog_known for f in facts],
+            known=[f.known for f in facts],
+        )
+
+    def _query_table(self, now_s: float) -> Queries:
+        """One row: this query. Whether it is still there is for those who follow it to say."""
+        look = self._look
+        if look is None:
+            return Queries.blank(1, names=(self._flow.name,), last_operator=len(self._flow.operators) - 1)
+        standing, fresh, running_s = look.standing, self._is_fresh(now_s), self._running_s(now_s)
+        records = [r.running_records() for r in self._sources.values()]
+        known = running_s > 0 and bool(records) and None not in records
+        return Queries.blank(
+            1,
+            names=(self._flow.name,),
+            last_operator=len(self._flow.operators) - 1,
+            interval_s=look.interval_s or 0.0,
+            interval_known=fresh and look.interval_s is not None,
+            running_s=running_s,
+            running_records=sum(r for r in records if r is not None) if known else 0.0,
+            records_known=fresh and known,
+            tasks_done=standing.tasks_ended / standing.tasks
+            if standing is not None and standing.tasks
+            else 0.0,
+            tasks_known=fresh and standing is not None and standing.tasks > 0,
+            last_batch=self._seen_batch,
+            last_end_s=self._last.ended_s if self._last is not None else 0.0,
+            active=True,
+            age_s=now_s - look.time_s,
+            known=fresh,
         )
 
     def _note_lateness(self, batches: tuple[BatchProgress, ...], records: tuple[TaskRecord, ...]) -> None:
@@ -223,14 +191,22 @@ class Observer:
                         measured.setdefault(sink.sink, []).append(sink)
             for name, parts in measured.items():
                 if (id_ := OperatorId(name)) in self._windows:
-                    moments, sketch = _joined(parts).latencies_s(batch.ended_s)
+                    moments, sketch = _joined(parts).latencies_s(batch.ended_wall_s)
                     self._windows[id_].add(Lateness(batch.ended_s, moments, sketch))
-            if self.gauges.measures is None:
-                backlog = sum(s.backlog_records() or 0 for s in batch.sources)
-                read_rps = batch.records / batch.duration_s if batch.duration_s else 0.0
-                waits_s = backlog / read_rps if read_rps else 0.0
+            if not self._measured:
                 for window in self._windows.values():
-                    window.add(estimated_lateness(batch, before, waits_s))
+                    window.add(self._estimated(batch, before))
+
+    def _estimated(self, batch: BatchProgress, began_before_s: float | None) -> Lateness:
+        """From when its records came, source by source; evenly since the batch before began, where nobody knows."""
+        parts = []
+        for reader, source in zip(self._sources.values(), batch.sources, strict=False):
+            came_s = reader.arrivals_s(batch)
+            if came_s is not None and source.records:
+                parts.append(lateness_of(batch.ended_s, came_s, source.records))
+            elif source.records:
+                parts.append(estimated_lateness(batch, began_before_s, source.records))
+        return together(parts) if parts else estimated_lateness(batch, began_before_s, batch.records)
 
     def _sink_table(self) -> Sinks:
         sinks = self._flow.sinks
@@ -251,34 +227,63 @@ class Observer:
             known=[bool(m.count[0]) for m, _ in recent],
         )
 
-    def _constraints(self, now_s: float, sources: Sources) -> Constraints:
+    def _constraints(self, now_s: float, facts: Sequence[SourceFacts]) -> Constraints:
         """Latency of records from their birth to the sinks that a constraint's sequence leads to.
 
-        Where no batch ended in a constraint's window, what came since the last one began still waits: it is at
-        least as late as it is old.
+        What has not arrived yet is at least as late as it is old: while a batch runs, its records count with their
+        ages once these exceed the latencies of those that arrived. If no batch ended in a constraint's window and
+        records wait, the last batch before it stands for it.
         """
-        waited_s = now_s - (self._last.began_s if self._last is not None else self._looked_s)
-        waits = bool(np.any(sources.known & (sources.backlog_records > 0)))
-        latencies: list[float | None] = []
+        running_s, fresh = self._running_s(now_s), self._is_fresh(now_s)
+        waits = running_s > 0 or any(f.backlog_known and f.backlog_records > 0 for f in facts)
+        rows: list[tuple[float, bool, bool]] = []
         for constraint in self._flow.constraints:
-            moments, sketch = Moments.empty(1), Sketch.empty()
-            for sink in sinks_after(self._flow, constraint.sequence.operators[-1]):
-                m, s = self._windows[sink].since(now_s - constraint.window_s)
-                moments, sketch = moments.merge(m), sketch.merge(s)
-            latency_s = statistic_s(constraint, moments, sketch)
-            if latency_s is None and waits:
-                latency_s = WAIT_SHARE[constraint.statistic] * waited_s
-            latencies.append(latency_s)
+            reached = [self._windows[s] for s in sinks_after(self._flow, constraint.sequence.operators[-1])]
+            ended = merged(w.since(now_s - constraint.window_s) for w in reached)
+            if not ended[0].count[0] and waits:
+                ended = merged(w.last() for w in reached)
+            latency_s = statistic_s(constraint, *ended)
+            least_s = self._least_s(constraint.statistic, now_s) if fresh else None
+            at_least = least_s is not None and (latency_s is None or least_s > latency_s)
+            if at_least:
+                bound_s = constraint.bound_ms / 1e3
+                rows.append((least_s or 0.0, True, latency_s is not None or (least_s or 0.0) > bound_s))
+            else:
+                rows.append((latency_s or 0.0, self._may_hide_waiting(), fresh and latency_s is not None))
         return Constraints.blank(
-            len(latencies),
+            len(rows),
             bound_s=[c.bound_ms / 1e3 for c in self._flow.constraints],
-            latency_s=[0.0 if value is None else value for value in latencies],
-            known=[value is not None for value in latencies],
+            latency_s=[latency_s for latency_s, _, _ in rows],
+            at_least=[at_least for _, at_least, _ in rows],
+            known=[known for _, _, known in rows],
         )
 
+    def _least_s(self, statistic: Statistic, now_s: float) -> float | None:
+        """The statistic of the ages that records of the batch under way have reached; None: none runs."""
+        look, running_s = self._look, self._running_s(now_s)
+        if look is None or not running_s:
+            return None
+        began_s = now_s - running_s
+        gap_s = max(0.0, began_s - self._last.began_s) if self._last is not None else 0.0
+        ages = [running_s + WAIT_SHARE[statistic] * gap_s]
+        for reader in self._sources.values():
+            came_s = reader.running_arrivals_s()
+            if came_s is not None:
+                late = now_s - came_s
+                share = QUANTILES.get(statistic)
+                ages.append(float(late.mean() if share is None else np.quantile(late, share)))
+        return max(ages) if len(ages) == 1 else max(ages[1:])
+
+    def _may_hide_waiting(self) -> bool:
+        """Whether records may wait in a source that does not tell: its batches take only a part of what there is."""
+        standing = self._look.standing if self._look is not None else None
+        if self._measured or standing is None:
+            return False
+        pairs = zip(standing.sources, self._sources.values(), strict=False)
+        return any(source.limit not in ("", ALL) and not reader.tells_backlog for source, reader in pairs)
+
     def _batch_table(self, batches: tuple[BatchProgress, ...], records: tuple[TaskRecord, ...]) -> Batches:
-        interval = self.gauges.interval_ms
-        busy_s = {b.batch_id: 0.0 if self.gauges.measures is not None else np.nan for b in batches}
+        busy_s = {b.batch_id: 0.0 if self._measured else np.nan for b in batches}
         for record in records:
             if record.batch_id in busy_s:
                 busy_s[record.batch_id] += sum(operator.busy_s for operator in record.operators)
@@ -288,47 +293,30 @@ class Observer:
             duration_s=np.array([b.duration_s for b in batches]),
             fixed_s=np.array([b.fixed_s for b in batches]),
             busy_s=np.array([busy_s[b.batch_id] for b in batches]),
-            interval_s=interval() / 1e3 if interval is not None else 0.0,
+            interval_s=(self._look.interval_s or 0.0) if self._look is not None else 0.0,
         )
 
-    def _places(self, warnings: list[str]) -> dict[tuple[OperatorId, int], str]:
+    def _places(self) -> dict[tuple[OperatorId, int], str]:
         """Where state partitions live: (operator, partition) to executor."""
-        found: dict[Place, str | None] = _read(self.gauges.moves().places, {}, warnings)
+        found = self._look.places if self._look is not None else {}
         return {
             (self._state_operators[place.operator], place.partition): executor
             for place, executor in found.items()
             if executor is not None and place.operator in self._state_operators
         }
 
-    def _shuffled(self, batches: tuple[BatchProgress, ...], warnings: list[str]) -> tuple[float, float]:
+    def _shuffled(self, looks: Sequence[Look]) -> tuple[float, float]:
         """Bytes that the newest batch read in shuffles, in all and from other executors."""
-        tasks, run = self.gauges.tasks, self._run
-        if tasks is None or not batches or run is None:
-            return 0.0, 0.0
-        return _read(lambda: tasks.shuffled(run, batches[-1].batch_id), (0.0, 0.0), warnings)
+        return next((look.shuffled for look in reversed(looks) if look.batches), (0.0, 0.0))
 
-    def _traffic(self, batches: tuple[BatchProgress, ...], tasks: Tasks, warnings: list[str]) -> Traffic:
-        """Who sent how much to whom in the newest batch of which Spark can still tell."""
-        shuffles = self.gauges.shuffles
-        if shuffles is None or not self._state_operators:
-            return Traffic.blank(0)
-        known, ended = len(warnings), {b.batch_id: b for b in batches}
-        found = _read(lambda: shuffles.last_batch(self.gauges.query(), ended), None, warnings)
-        told, self._untold = self._untold, warnings[known:]
-        if self._untold == told:  # where plans are out of reach they are so in every cycle: said once
-            del warnings[known:]
-        if found is None:
-            return Traffic.blank(0)
-        return traffic_between(self._flow, self._state_operators, found[1], tasks, ended[found[0]].duration_s)
-
-
-def _read(gauge: Callable[[], T], otherwise: T, warnings: list[str]) -> T:
-    """What a gauge says; one that fails costs its figures and a warning, not the snapshot."""
-    try:
-        return gauge()
-    except Exception as problem:  # whatever Spark's internals do, the other figures are still good
-        warnings.append(f"{type(problem).__name__}: {problem}")
-        return otherwise
+    def _traffic(self, looks: Sequence[Look], tasks: Tasks) -> Traffic:
+        """Who sent how much to whom in the newest batch of which Spark could still tell."""
+        for look in reversed(looks):
+            if look.matrices is not None and self._state_operators:
+                batch_id, matrices = look.matrices
+                (batch,) = [b for b in look.batches if b.batch_id == batch_id]
+                return traffic_between(self._flow, self._state_operators, matrices, tasks, batch.duration_s)
+        return Traffic.blank(0)
 
 
 def _joined(parts: Sequence[SinkRecord]) -> SinkRecord:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
-from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.spark.internals.gateway import progress_since
+STEP_S = 0.5
+"""A difference between two clocks that changes by more than this is a step of one of them."""
 
 
 class SourceProgress(BaseModel):
@@ -59,7 +59,7 @@ class StateProgress(BaseModel):
 
 
 class BatchProgress(BaseModel):
-    """One micro-batch that has ended."""
+    """One micro-batch that has ended. Its times are those of the loop's clock, which never steps."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -71,25 +71,40 @@ class BatchProgress(BaseModel):
     sources: tuple[SourceProgress, ...] = ()
     states: tuple[StateProgress, ...] = Field(default=(), alias="stateOperators")
 
+    shift_s: float = 0.0
+    """What the loop's clock is ahead of the driver's."""
+    lasted_s: float | None = None
+    """Its duration where Spark's own figure cannot be right, because the driver's clock stepped meanwhile."""
+
     @property
     def began_s(self) -> float:
-        """When it was triggered, in seconds since 1970."""
-        return self.timestamp.timestamp()
+        """When it was triggered."""
+        return self.timestamp.timestamp() + self.shift_s
 
     @property
     def asked_s(self) -> float:
         """When sources were asked for their latest offsets: in the first phase of a batch."""
-        return self.began_s + self.phases_ms.get("latestOffset", 0) / 2e3
+        return self.began_s + self.asking_s / 2
+
+    @property
+    def asking_s(self) -> float:
+        """How long that took: the moment is not known better than this."""
+        return self.phases_ms.get("latestOffset", 0) / 1e3
 
     @property
     def duration_s(self) -> float:
         """From the trigger to the commit."""
-        return self.phases_ms.get("triggerExecution", 0) / 1e3
+        return self.phases_ms.get("triggerExecution", 0) / 1e3 if self.lasted_s is None else self.lasted_s
 
     @property
     def ended_s(self) -> float:
         """When its results were there for good."""
         return self.began_s + self.duration_s
+
+    @property
+    def ended_wall_s(self) -> float:
+        """When that was by the clock on the wall, which is the clock of the records' own times."""
+        return self.ended_s - self.shift_s
 
     @property
     def fixed_s(self) -> float:
@@ -102,14 +117,35 @@ def kafka_total(offsets: Mapping[str, Mapping[str, int]]) -> int:
     return sum(int(offset) for topic in offsets.values() for offset in topic.values())
 
 
-def batches_since(query: StreamingQuery, batch_id: int) -> tuple[BatchProgress, ...]:
-    """The batches after `batch_id` of the present run that Spark still remembers, oldest first.
+def batches_of(reports: Iterable[str]) -> tuple[BatchProgress, ...]:
+    """The batches that reports tell of, oldest first.
 
     Reports of idle triggers (no new batch) repeat the last batch's id and are left out.
     """
     found: dict[int, BatchProgress] = {}
-    for report in progress_since(query, batch_id):
+    for report in reports:
         batch = BatchProgress.model_validate_json(report)
         if "addBatch" in batch.phases_ms:
             found[batch.batch_id] = batch
     return tuple(found[i] for i in sorted(found))
+
+
+def in_loop_time(
+    batch: BatchProgress, *, now_s: float, after_s: float, shift_s: float, shift_before_s: float
+) -> BatchProgress:
+    """A batch that was triggered after `after_s` and has ended by now, both in the loop's time.
+
+    If the driver's clock stepped since the last look (the shift has changed), the shift under which the batch lies
+    in between is the right one. A step while it ran makes Spark's figure of its duration wrong: all that can be told
+    then is that it has ended by now.
+    """
+    shifts = (shift_s, shift_before_s) if abs(shift_s - shift_before_s) > STEP_S else (shift_s,)
+    tries = [batch.model_copy(update={"shift_s": shift}) for shift in shifts]
+    if len(tries) == 1:
+        return tries[0]
+    begun = [b for b in tries if after_s - STEP_S <= b.began_s <= now_s + STEP_S]
+    for found in begun:
+        if found.began_s <= found.ended_s <= now_s + STEP_S:
+            return found
+    found = begun[0] if begun else tries[0]
+    return found.model_copy(update={"lasted_s": max(0.0, now_s - found.began_s)})

@@ -1,0 +1,194 @@
+"""A look at a running query: everything that has to be asked of Spark, in one go and beside the loop.
+
+Looks are taken on a thread that may wait; the observer makes a snapshot of them without asking Spark anything. So a
+slow driver makes figures older, never the loop late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock.spark.act.spreading import Place
+from penstock.spark.internals.gateway import progress_since
+from penstock.spark.internals.running import Standing, Standings
+from penstock.spark.internals.shuffles import ShuffleMatrix, Shuffles
+from penstock.spark.internals.tasks import TaskMetrics
+from penstock.spark.observe.progress import STEP_S, BatchProgress, batches_of, in_loop_time
+
+T = TypeVar("T")
+Offsets = Mapping[str, int]
+"""By partition, as `topic-partition`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndOffsets:
+    """What the broker said of one source: where its partitions end, and when."""
+
+    time_s: float
+    offsets: Offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Look:
+    """What one look brought. `time_s` is the loop's clock when it began."""
+
+    time_s: float
+    run_id: str
+    batches: tuple[BatchProgress, ...] = ()
+    """Those that ended since the look before, oldest first."""
+    unseen: int = 0
+    """Batches that ended since then and that Spark has already forgotten."""
+    standing: Standing | None = None
+    """Where the query stands; None where this Spark does not tell."""
+    running_s: float = 0.0
+    """How long the batch under way has run; 0: none runs."""
+    ends: Mapping[int, EndOffsets] = field(default_factory=dict)
+    """By position of the source: what its broker says, where it could be asked."""
+    interval_s: float | None = None
+    places: Mapping[Place, str | None] = field(default_factory=dict)
+    moving: frozenset[Place] = frozenset()
+    shuffled: tuple[float, float] = (0.0, 0.0)
+    """Bytes that the newest batch read in shuffles, in all and from other executors."""
+    matrices: tuple[int, Sequence[ShuffleMatrix]] | None = None
+    """Who sent how much to whom, in the newest batch of which Spark can still tell."""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauges:
+    """What a look reads of one run of a query; a gauge that this Spark lacks is None."""
+
+    query: StreamingQuery
+    standings: Standings | None = None
+    places: Callable[[], Mapping[Place, str | None]] | None = None
+    moving: Callable[[], frozenset[Place]] = frozenset
+    tasks: TaskMetrics | None = None
+    shuffles: Shuffles | None = None
+    interval_ms: Callable[[], int | None] | None = None
+    ends: Callable[[Standing], Mapping[int, EndOffsets]] | None = None
+    """Asks the brokers of the query's sources."""
+
+
+class Looks:
+    """Takes looks at one run of a query, one after the other on one thread; each goes on where the last ended."""
+
+    def __init__(self, gauges: Gauges, *, clock: Callable[[], float], seen_batch: int = -1) -> None:
+        self.gauges, self._clock = gauges, clock
+        self._run = str(gauges.query.runId)
+        self._seen = seen_batch
+        self._ended_s = float("-inf")
+        self._looked_s: float | None = None
+        self._shift_s: float | None = None
+        self._running: tuple[int, float] | None = None
+        """The batch under way and when it began, in the loop's time."""
+        self._said: frozenset[str] = frozenset()
+
+    def take(self) -> Look:
+        """One look."""
+        warnings: list[str] = []
+        gauges, now_s = self.gauges, self._clock()
+        standing = _read(gauges.standings.read, None, warnings) if gauges.standings is not None else None
+        # Progress after the standing: a batch that has ended in between is told as ended, not as running.
+        reports = batches_of(progress_since(gauges.query, self._seen))
+        now_s = max(now_s, self._clock())
+        batches = self._timed(reports, standing, now_s)
+        unseen = max(0, batches[0].batch_id - 1 - self._seen) if batches and self._seen >= 0 else 0
+        if batches:
+            self._seen, self._ended_s = batches[-1].batch_id, batches[-1].ended_s
+        running_s = self._running_s(standing, now_s)
+        newest = batches[-1].batch_id if batches else None
+        look = Look(
+            time_s=now_s,
+            run_id=self._run,
+            batches=batches,
+            unseen=unseen,
+            standing=standing,
+            running_s=running_s,
+            ends=_asked(gauges.ends, standing, warnings),
+            interval_s=_interval_s(gauges, warnings),
+            places=_read(gauges.places, {}, warnings) if gauges.places is not None else {},
+            moving=gauges.moving(),
+            shuffled=self._shuffled(newest, warnings),
+            matrices=self._matrices(batches, warnings),
+            warnings=self._news(warnings),
+        )
+        self._looked_s = now_s
+        return look
+
+    def _timed(
+        self, batches: tuple[BatchProgress, ...], standing: Standing | None, now_s: float
+    ) -> tuple[BatchProgress, ...]:
+        shift_s = now_s - standing.wall_s if standing is not None else 0.0
+        before_s = shift_s if self._shift_s is None else self._shift_s
+        if abs(shift_s - before_s) <= STEP_S:
+            shift_s = before_s  # two readings of the same difference: the smaller changes, the better
+        self._shift_s, timed, after_s = shift_s, [], self._ended_s
+        for batch in batches:
+            found = in_loop_time(
+                batch, now_s=now_s, after_s=after_s, shift_s=shift_s, shift_before_s=before_s
+            )
+            after_s = found.ended_s
+            timed.append(found)
+        return tuple(timed)
+
+    def _running_s(self, standing: Standing | None, now_s: float) -> float:
+        """How long the batch under way has run: counted by the loop's clock from the first sight of it on."""
+        if standing is None or not standing.active or not standing.planned or standing.batch <= self._seen:
+            self._running = None
+            return 0.0
+        if self._running is None or self._running[0] != standing.batch:
+            wall_s = standing.triggered_wall_s
+            ran_s = standing.wall_s - wall_s if wall_s is not None else 0.0
+            # It was not there at the last look, so it cannot be older than that.
+            most_s = now_s - self._looked_s if self._looked_s is not None else max(0.0, ran_s)
+            self._running = standing.batch, now_s - min(max(0.0, ran_s), most_s)
+        return max(1e-3, now_s - self._running[1])
+
+    def _shuffled(self, newest: int | None, warnings: list[str]) -> tuple[float, float]:
+        tasks = self.gauges.tasks
+        if tasks is None or newest is None:
+            return 0.0, 0.0
+        return _read(lambda: tasks.shuffled(self._run, newest), (0.0, 0.0), warnings)
+
+    def _matrices(
+        self, batches: tuple[BatchProgress, ...], warnings: list[str]
+    ) -> tuple[int, Sequence[ShuffleMatrix]] | None:
+        shuffles = self.gauges.shuffles
+        if shuffles is None or not batches:
+            return None
+        ids = {b.batch_id: b for b in batches}
+        return _read(lambda: shuffles.last_batch(self.gauges.query, ids), None, warnings)
+
+    def _news(self, warnings: list[str]) -> tuple[str, ...]:
+        """What fails in every look is said once."""
+        told, self._said = self._said, frozenset(warnings)
+        return tuple(w for w in warnings if w not in told)
+
+
+def _asked(
+    ends: Callable[[Standing], Mapping[int, EndOffsets]] | None,
+    standing: Standing | None,
+    warnings: list[str],
+) -> Mapping[int, EndOffsets]:
+    if ends is None or standing is None:
+        return {}
+    return _read(lambda: ends(standing), {}, warnings)
+
+
+def _interval_s(gauges: Gauges, warnings: list[str]) -> float | None:
+    interval_ms = _read(gauges.interval_ms, None, warnings) if gauges.interval_ms is not None else None
+    return interval_ms / 1e3 if interval_ms is not None else None
+
+
+def _read(gauge: Callable[[], Any], otherwise: T, warnings: list[str]) -> T:
+    """What a gauge says; one that fails costs its figures and a warning, not the look."""
+    try:
+        found: T = gauge()
+        return found
+    except Exception as problem:  # whatever Spark's internals do, the other figures are still good
+        warnings.append(f"{type(problem).__name__}: {problem}")
+        return otherwise
