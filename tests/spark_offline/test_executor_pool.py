@@ -161,8 +161,10 @@ def test_a_drain_is_called_off_at_any_step(after_s: float) -> None:
     w = world(query={"batch_s": 1.0})
     w.pool.want(1)
     w.run(after_s)
+    killed = list(w.cluster.killed)
     w.pool.want(3)
     w.run(60)
+    assert w.cluster.killed == killed, "nobody is removed any more"
     assert len(w.ids) == 3
     assert w.cluster.target == (None if after_s == 0.0 else 3), "untouched unless it had begun"
     assert w.pool.status().settled
@@ -208,6 +210,24 @@ def test_close_at_any_step_leaves_a_sound_target(count: int, after_s: float) -> 
     w.cluster.advance(20)
     assert w.cluster.target in (None, 3), "as before"
     assert TOUCHED not in w.settings.values
+    assert w.cluster.harm == []
+
+
+@pytest.mark.parametrize("count", [1, 6])
+@pytest.mark.parametrize("after_s", [0.0, 0.3, 1.0, 1.5, 2.5, 4.5, 7.0])
+def test_after_a_kill_at_any_step_the_next_pilot_puts_everything_back(count: int, after_s: float) -> None:
+    w = world(query={"batch_s": 4.0, "gap_s": 0.04})
+    w.pool.want(count)
+    w.run(after_s)
+    w.cluster.advance(30)  # the process is gone: nothing looks any more
+    later = ExecutorPool(w.cluster, w.settings, clock=w.clock.now)
+    levers = {"executors": later.put_back_target, "locality-wait": later.wait.put_back}
+    assert later.touched.put_back(levers) == {}
+    w.cluster.advance(30)
+    assert w.cluster.target in (None, 3)
+    assert len(w.ids) >= 3
+    assert all(m.takes_tasks for m in w.cluster.present()), "none is half removed"
+    assert w.settings.values == {}
     assert w.cluster.harm == []
 
 
@@ -296,6 +316,17 @@ def test_the_last_executor_stays() -> None:
     assert w.ids == ["1"]
     with pytest.raises(ValueError, match="at least one"):
         w.pool.want(0)
+
+
+def test_the_one_that_was_to_go_stays_when_the_others_die() -> None:
+    w = world(executors=2, capacity=2, startup_s=200.0, query={"batch_s": 4.0})
+    w.pool.want(1)
+    w.run(0.02)
+    (draining,) = w.pool.draining
+    w.cluster.lose("1" if draining == "2" else "2")
+    w.run(30)
+    assert w.ids == [draining]
+    assert w.cluster.harm == []
 
 
 def test_the_one_that_works_stays_although_it_was_released() -> None:

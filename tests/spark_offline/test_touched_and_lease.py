@@ -7,6 +7,7 @@ import pytest
 from penstock.spark.act.lease import KEY as PILOT
 from penstock.spark.act.lease import Lease
 from penstock.spark.act.locality_wait import LocalityWait, seconds
+from penstock.spark.act.query_pace import QueryPace
 from penstock.spark.act.touched import KEY, Touched
 from penstock.testing import FakeClock
 from penstock.testing.spark import FakeSettings
@@ -126,3 +127,49 @@ def test_the_longest_of_several_waits_counts_and_the_last_puts_it_back() -> None
 )
 def test_times_as_spark_writes_them(text: str | None, value: float | None) -> None:
     assert seconds(text) == value
+
+
+class Pace:
+    """A pacemaker that remembers."""
+
+    def __init__(self) -> None:
+        self.interval, self.limits = 500, {0: "all", 1: "maxRows:7"}
+
+    def interval_ms(self) -> int:
+        return self.interval
+
+    def set_interval_ms(self, interval_ms: int) -> None:
+        self.interval = interval_ms
+
+    def read_limit(self, *, source: int = 0) -> str:
+        return self.limits[source]
+
+    def set_read_limit(self, kind: str, count: int, *, source: int = 0) -> None:
+        self.limits[source] = f"{kind}:{count}"
+
+    def restore_read_limit(self, text: str, *, source: int = 0) -> None:
+        self.limits[source] = text
+
+
+def test_the_pace_of_a_run_goes_back_to_the_users() -> None:
+    touched, pacing = Touched(settings()), Pace()
+    pace = QueryPace(pacing, "run-1", touched)
+    for interval_ms, rows in ((2000, 100), (4000, 50)):
+        pace.set_interval_ms(interval_ms)
+        pace.set_read_limit("rows", rows, source=1)
+    pace.set_read_limit("rows", 9)
+    pace.lift_read_limit()
+    assert (pacing.interval, pacing.limits) == (4000, {0: "all", 1: "rows:50"})
+    # A pilot that comes after a crash has only the notes.
+    later = QueryPace(pacing, "run-1", Touched(touched._store))
+    assert touched.put_back(later.levers()) == {}
+    assert (pacing.interval, pacing.limits) == (500, {0: "all", 1: "maxRows:7"})
+    assert touched.pending() == {}
+
+
+def test_notes_of_a_run_that_has_ended_are_dropped() -> None:
+    touched = Touched(settings())
+    for name in ("executors", "interval:old", "interval:new", "read-limit:old:0"):
+        touched.note(name, 1)
+    touched.forget_other_runs({"new"})
+    assert set(touched.pending()) == {"executors", "interval:new"}

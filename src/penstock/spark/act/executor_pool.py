@@ -247,7 +247,7 @@ class ExecutorPool:
             moved = moved or (busy and not moves.moving)
         try:
             # What is about to be removed is looked at once more: a task may have brought state back.
-            removing = any(at.values()) and any(d.cleared for d in self._drains.values())
+            removing = (not at or any(at.values())) and any(d.cleared for d in self._drains.values())
             if moved or removing or now_s >= self._next_look_s:
                 self._next_look_s = now_s + LOOK_S
                 self._look(now_s, queries)
@@ -455,11 +455,6 @@ class ExecutorPool:
                 and not running & drain.unmoved
             ):
                 ready.append((id_, overdue))
-        if not ready:
-            return
-        staying = {v.id for v in self._view if v.state == "usable"} - set(self._drains) - set(self._leaving)
-        if not staying:
-            return
         for id_, overdue in ready:
             gone = (
                 self._backend.decommission(id_)

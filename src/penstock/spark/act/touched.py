@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from penstock.spark.act.ports import SettingsStore
 
 KEY = "spark.penstock.touched"
+RUN_LEVERS = ("interval", "read-limit")
+"""What belongs to one run of a query and ends with it."""
 
 Value = str | int | float | None
 Lever = Callable[[Value], None]
@@ -43,6 +45,13 @@ class Touched:
             if name in notes:
                 del notes[name]
                 self._write(notes)
+
+    def forget_other_runs(self, runs: Collection[str]) -> None:
+        """Drop the notes of runs that are not in `runs`: a query that starts again has its own pace again."""
+        for name in self.pending():
+            lever, _, rest = name.partition(":")
+            if lever in RUN_LEVERS and rest.partition(":")[0] not in runs:
+                self.forget(name)
 
     def pending(self) -> dict[str, Value]:
         """What is to be put back."""

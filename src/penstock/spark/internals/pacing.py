@@ -83,18 +83,44 @@ class Pacing:
         if count < 1:
             raise ValueError(f"a read limit is at least 1, not {count}")
         with reaching(LIMIT):
-            known = self.sources()
-            if not 0 <= source < len(known):
-                raise SparkInternalsError(LIMIT, f"the query has {len(known)} sources, not a number {source}")
-            chosen = known[source]
+            chosen = self._source(source)
             if kind not in chosen.accepts:
                 accepts = ", ".join(chosen.accepts) or "none"
                 raise SparkInternalsError(LIMIT, f"{chosen.kind} takes no limit in {kind} (takes: {accepts})")
-            limits = jvm(self._spark).java.util.HashMap()
-            for index, (stream, limit) in enumerate(self._streams()):
-                limits.put(stream, self._limit(chosen, kind, count) if index == source else limit)
-            swap = getattr(self._execution, "uniqueSources_$eq")
-            swap(jvm(self._spark).PythonUtils.toScalaMap(limits))
+            self._swap(source, self._limit(chosen, kind, count))
+
+    def read_limit(self, *, source: int = 0) -> str:
+        """Return the present limit of a source as a text that `restore_read_limit` takes."""
+        with reaching(LIMIT):
+            self._source(source)
+            return _described(self._streams()[source][1])
+
+    def restore_read_limit(self, text: str, *, source: int = 0) -> None:
+        """Set a limit that `read_limit` described, from the next micro-batch on."""
+        with reaching(LIMIT):
+            self._source(source)
+            self._swap(source, self._described_limit(text))
+
+    def _source(self, index: int) -> Source:
+        known = self.sources()
+        if not 0 <= index < len(known):
+            raise SparkInternalsError(LIMIT, f"the query has {len(known)} sources, not a number {index}")
+        return known[index]
+
+    def _swap(self, source: int, limit: Any) -> None:
+        limits = jvm(self._spark).java.util.HashMap()
+        for index, (stream, present) in enumerate(self._streams()):
+            limits.put(stream, limit if index == source else present)
+        getattr(self._execution, "uniqueSources_$eq")(jvm(self._spark).PythonUtils.toScalaMap(limits))
+
+    def _described_limit(self, text: str) -> Any:
+        factory = jvm(self._spark).org.apache.spark.sql.connector.read.streaming.ReadLimit
+        kind, _, rest = text.partition(":")
+        if kind == "python":
+            return getattr(jvm(self._spark), PYTHON_LIMIT_CLASS)(rest)
+        if kind == "all":
+            return factory.allAvailable()
+        return getattr(factory, kind)(*(int(number) for number in rest.split(":")))
 
     def _streams(self) -> list[tuple[Any, Any]]:
         """Return (source, limit) pairs in an order that swaps do not change."""
@@ -121,6 +147,25 @@ class Pacing:
             )
         self._trigger = executor, declared_field(executor, "intervalMs")
         return self._trigger
+
+
+def _described(limit: Any) -> str:
+    """Return a limit as a text; one that cannot be made again raises, so that it is not replaced."""
+    kind = limit.getClass().getSimpleName()
+    match kind:
+        case "ReadAllAvailable":
+            return "all"
+        case "ReadMaxRows":
+            return f"maxRows:{limit.maxRows()}"
+        case "ReadMaxFiles":
+            return f"maxFiles:{limit.maxFiles()}"
+        case "ReadMaxBytes":
+            return f"maxBytes:{limit.maxBytes()}"
+        case "ReadMinRows":
+            return f"minRows:{limit.minRows()}:{limit.maxTriggerDelayMs()}"
+        case "PythonStreamingSourceReadLimit":
+            return f"python:{limit.json()}"
+    raise SparkInternalsError(LIMIT, f"a {kind} could not be put back, so it stays")
 
 
 def python_limits_reason(spark: SparkSession) -> str | None:
