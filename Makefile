@@ -71,7 +71,7 @@ check: lint types test test-wheel  ## what CI runs
 bench: setup     ## the list of benchmarks; penstock bench NAME runs one
 	$(BIN)/penstock bench
 
-LOCK = uv pip compile -q pyproject.toml src/penstock_papers/pyproject.toml --extra dev --extra plots --extra solvers --generate-hashes \
+LOCK = uv pip compile -q pyproject.toml src/penstock_papers/pyproject.toml --extra dev --extra solvers --generate-hashes \
 	--no-emit-index-url --no-emit-package penstock --no-header --python-version 3.11
 
 lock:            ## resolve dependencies anew (needs uv)

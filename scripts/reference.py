@@ -26,6 +26,7 @@ from penstock.dataflow.checks import hints_of
 from penstock.dataflow.flow_file import LOADS, POINTS
 from penstock.dataflow.validation import ONLY_FOR
 from penstock.policies.reason_catalogue import CATALOGUE
+from penstock.web.metrics import FIGURES
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 MADE = "<!-- Made by `make docs` from the code; do not edit. -->"
@@ -38,6 +39,7 @@ def pages() -> dict[str, str]:
         "policy-options.md": policy_options,
         "reasons.md": reasons,
         "dataflow-file.md": dataflow_file,
+        "metrics.md": metrics,
     }
     return {name: "\n".join([MADE, *maker()]).rstrip() + "\n" for name, maker in makers.items()}
 
@@ -171,6 +173,16 @@ def reasons() -> Iterator[str]:
         yield from table(
             ("code", "meaning", "sentence"), ((f"`{k.code}`", k.meaning, k.sentence) for k in rows)
         )
+
+
+def metrics() -> Iterator[str]:
+    """Everything that is exported to Prometheus."""
+    yield "# Metrics"
+    yield ""
+    yield "What `/metrics` of the page exports, in Prometheus' text format."
+    yield ""
+    rows = ((f"`{f.name}`", f.kind, ", ".join(f.labels), f.help) for f in FIGURES)
+    yield from table(("metric", "kind", "labels", "meaning"), rows)
 
 
 def dataflow_file() -> Iterator[str]:

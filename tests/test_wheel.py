@@ -80,6 +80,12 @@ def test_public_functions_import(installed: Installed, name: str) -> None:
     assert done.stdout.startswith("penstock.")
 
 
+def test_submit_answers(installed: Installed) -> None:
+    shown = installed.run("penstock", "submit", "--help")
+    assert shown.returncode == 0, shown.stderr
+    assert "--latency" in shown.stdout + shown.stderr
+
+
 def test_every_module_imports_without_extras(installed: Installed) -> None:
     """All but the Kafka broker for tests, whose library is a development dependency."""
     code = (
@@ -111,15 +117,3 @@ def test_a_missing_extra_is_told_with_its_remedy(installed: Installed, command: 
     assert done.returncode == 2, done.stderr
     assert says in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
-
-
-def test_a_report_without_plots_says_what_brings_them(installed: Installed) -> None:
-    code = (
-        "import penstock, penstock.web.report as web\n"
-        "cycles = []\n"
-        "penstock.simulate('flows/words.yaml', for_s=30, subscribers=[lambda c, _: cycles.append(c)])\n"
-        "print(web.html_report(title='', subtitle='', sections=[], cycles=cycles, story='', version=''))\n"
-    )
-    done = installed.run("python", "-c", code)
-    assert done.returncode == 0, done.stderr
-    assert "penstock[plots]" in done.stdout

@@ -10,7 +10,6 @@ from penstock.errors import UserError
 
 EXTRA_OF = {
     "highspy": "solvers",
-    "matplotlib": "plots",
     "mtkahypar": "solvers",
     "ortools": "solvers",
     "pymetis": "solvers",

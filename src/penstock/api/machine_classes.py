@@ -12,9 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from penstock.dataflow.errors import DataflowError
+from penstock.dataflow.yaml_document import MAX_BYTES, read_document
 from penstock.errors import InputError, did_you_mean
 from penstock.policies.provisioning import CATALOGUE
 from penstock.policies.provisioning.catalogue import spot
@@ -102,11 +103,12 @@ def machine_classes(reference: str) -> tuple[MachineClass, ...]:
             f"{did_you_mean(reference, CATALOGUE)}"
         )
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        with open(path, "rb") as file:
+            document = read_document(file.read(MAX_BYTES + 1)).data
     except OSError as problem:
         raise InputError(f"cannot read '{path}': {problem.strerror}") from problem
-    except (yaml.YAMLError, ValueError) as problem:
-        raise InputError(f"{path}: is not YAML: {' '.join(str(problem).split())}") from problem
+    except DataflowError as problem:
+        raise DataflowError(problem.problems, origin=str(path)) from None
     try:
         classes = tuple(part.to_domain() for part in ClassesPart.model_validate(document).classes)
     except ValidationError as problem:

@@ -6,6 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.dataflow import Dataflow
+
+SAMPLING_SLACK = 0.02
+"""Which records are kept is decided by their hash: of a share told, a little more or less is kept."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
@@ -28,3 +33,19 @@ class RunResult:
     def to_dict(self) -> dict[str, Any]:
         """One plain document."""
         return {**self.figures, "missed": list(self.missed), "failure": self.failure}
+
+
+def missed_goals(dataflow: Dataflow, figures: Mapping[str, Any]) -> tuple[str, ...]:
+    """The constraints and minima that did not hold, one line each; what was not measured is not missed."""
+    constraints = [
+        f"{c['name']}: {c['statistic']} latency at most {c['bound_ms']:g} ms, held in {c['held']:.0%} of the intervals"
+        for c in figures["constraints"]
+        if c["held"] not in (None, 1)
+    ]
+    minima = [
+        f"{sink.id}: accuracy at least {sink.min_accuracy:.0%}, was {accuracy:.0%}"
+        for sink in dataflow.sinks
+        if (accuracy := figures["accuracy"][sink.id]) is not None
+        and accuracy < sink.min_accuracy * (1 - SAMPLING_SLACK)
+    ]
+    return (*constraints, *minima)

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from penstock.api.choices import AnyFlow, Options, choose_policies, find_flows, loop_settings
 from penstock.api.journals import DEFAULT_JOURNAL, open_journal
 from penstock.api.machine_classes import executor_class
-from penstock.api.result import RunResult
+from penstock.api.result import RunResult, missed_goals
 from penstock.cli.totals import Totals
 from penstock.control import PolicyRun, Subscriber, desired_of
 from penstock.dataflow import Dataflow
@@ -137,7 +137,9 @@ def run(
     figures["journal"] = str(journal)
     figures["report"] = _write_page(journal, figures["run"], report)
     return RunResult(
-        figures=figures, missed=_missed(figures), failure=None if failure is None else _first_line(failure)
+        figures=figures,
+        missed=missed_goals(dataflow, figures),
+        failure=None if failure is None else _first_line(failure),
     )
 
 
@@ -237,11 +239,3 @@ def _write_page(journal: Path, run_id: str | None, out: Path | None) -> str | No
 
 def _first_line(failure: BaseException) -> str:
     return str(failure).strip().splitlines()[0][:300]
-
-
-def _missed(figures: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(
-        f"{c['name']}: held in {c['held']:.0%} of the intervals"
-        for c in figures["constraints"]
-        if c["held"] not in (None, 1)
-    )

@@ -10,7 +10,7 @@ from typing import cast, get_args
 
 from penstock.api.choices import AnyFlow, Options, choose_policies, find_flow, loop_settings
 from penstock.api.journals import open_journal
-from penstock.api.result import RunResult
+from penstock.api.result import RunResult, missed_goals
 from penstock.cli.totals import Totals
 from penstock.control import Loop, PolicyRun, Subscriber
 from penstock.dataflow import Dataflow, Load, OperatorId, read_trace
@@ -80,27 +80,26 @@ def simulate(
         began_s = time.perf_counter()
         loop.run(for_s=duration_of(loads) if for_s is None else for_s)
         wall_s = time.perf_counter() - began_s
-    return RunResult(
-        figures={
-            "flow": dataflow.name,
-            "simulated_s": totals.seconds,
-            "seed": seed,
-            "constraints": totals.constraints(),
-            "throughput": totals.throughput_rps,
-            "accuracy": totals.accuracy(),
-            "dropped": totals.dropped(),
-            "latency_ms": totals.latency_ms(),
-            "utilisation": totals.utilisation,
-            "task_hours": totals.task_seconds / 3600,
-            "node_hours": totals.node_seconds / 3600,
-            "cost": totals.cost,
-            "actions": totals.begun(),
-            "faults": dict(loop.faults),
-            "run": loop.run_id,
-            "journal": None if journal is None else str(journal),
-            "seconds": wall_s,
-        }
-    )
+    figures = {
+        "flow": dataflow.name,
+        "simulated_s": totals.seconds,
+        "seed": seed,
+        "constraints": totals.constraints(),
+        "throughput": totals.throughput_rps,
+        "accuracy": totals.accuracy(),
+        "dropped": totals.dropped(),
+        "latency_ms": totals.latency_ms(),
+        "utilisation": totals.utilisation,
+        "task_hours": totals.task_seconds / 3600,
+        "node_hours": totals.node_seconds / 3600,
+        "cost": totals.cost,
+        "actions": totals.begun(),
+        "faults": dict(loop.faults),
+        "run": loop.run_id,
+        "journal": None if journal is None else str(journal),
+        "seconds": wall_s,
+    }
+    return RunResult(figures=figures, missed=missed_goals(dataflow, figures))
 
 
 def source_loads(

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from penstock.api.durations import parse_duration, shown_duration
 from penstock.cli import options
-from penstock.cli.output import GOAL_MISSED, print_json, print_table, results
+from penstock.cli.output import GOAL_MISSED, complaints, print_json, print_table, results
 from penstock.errors import UserError
 
 if TYPE_CHECKING:
@@ -105,6 +106,8 @@ def run(
         _print(found)
     if found.failure is not None:
         raise UserError(f"the query failed: {found.failure}")
+    for line in found.missed:
+        complaints.print(f"[red]missed:[/] {escape(line)}", soft_wrap=True)
     if not found.held:
         raise typer.Exit(GOAL_MISSED)
 
