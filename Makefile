@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 BOTH   := -n 2 --dist loadfile  # two processes; a file's tests stay together, they share what is slow to make
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-spark test-cluster test-browser test-live test-wheel test-spark-4.1 check lint types docs examples bench lock clean
+.PHONY: help setup demo test test-quick test-spark test-cluster test-browser test-live test-wheel test-spark-4.1 check lint types docs screenshots examples bench lock clean
 
 help:            ## this list
 	@grep -hE '^[a-z][a-z0-9.-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -59,6 +59,10 @@ lint: setup      ## ruff
 
 types: setup     ## mypy, strict
 	$(BIN)/mypy
+
+screenshots: setup  ## the pictures of the docs, made in a headless Chromium
+	scripts/ensure_chromium.sh
+	$(BIN)/python -m scripts.screenshots
 
 docs: setup      ## write docs/reference anew from the code
 	$(BIN)/python -m scripts.reference

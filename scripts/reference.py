@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from typer.models import ArgumentInfo
 
+import penstock_submit
 from penstock.api.choices import LOOP, OWN
 from penstock.cli.app import app
 from penstock.control import Settings
@@ -59,15 +60,37 @@ def commands() -> Iterator[str]:
         parameters = [
             _parameter(p, hints_of(function)[p.name]) for p in inspect.signature(function).parameters.values()
         ]
+        if name == "submit":
+            yield "    penstock submit [OPTIONS] APP.py [ARGUMENTS]"
+            yield ""
+            yield from table(("option", "default", "meaning"), _submit_rows())
+            continue
         usage = "".join(f" {flags}" for flags, _, _, info in parameters if isinstance(info, ArgumentInfo))
         yield f"    penstock {name}{usage} [OPTIONS]".replace("`", "")
         yield ""
         yield from table(("option", "default", "meaning"), (row[:3] for row in parameters))
 
 
+def _submit_rows() -> list[tuple[str, str, str]]:
+    """The options of `penstock submit`, which has a parser of its own."""
+    actions = penstock_submit.parser()._actions
+    return [
+        (
+            f"`{', '.join(a.option_strings)}{f' {a.metavar}' if a.metavar else ''}`"
+            if a.option_strings
+            else f"`{a.metavar}`",
+            "",
+            a.help or "",
+        )
+        for a in actions
+        if "-h" not in a.option_strings
+    ]
+
+
 def commands_and_flags() -> dict[str, set[str]]:
     """Every command with the flags it takes."""
-    return {
+    submit = {flag for action in penstock_submit.parser()._actions for flag in action.option_strings}
+    return {"submit": submit} | {
         name: {
             flag
             for p in inspect.signature(function).parameters.values()
@@ -75,6 +98,7 @@ def commands_and_flags() -> dict[str, set[str]]:
             if flag.startswith("-")
         }
         for name, function in _commands(app)
+        if name != "submit"
     }
 
 

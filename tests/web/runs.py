@@ -11,7 +11,7 @@ from penstock.control import Desired, Loop, PolicyRun, Settings, SqliteJournal
 from penstock.dataflow import Dataflow, OperatorId, together
 from penstock.policies.actions import Action, Expectation, Move
 from penstock.policies.reasons import Reason
-from penstock.telemetry import Batches, Snapshot
+from penstock.telemetry import Batches, Queries, Snapshot
 from penstock.testing import FakeClock, RecordingRuntime, ScriptedPolicy, a_dataflow, a_snapshot
 from penstock.testing.builders import TWO_WAYS
 
@@ -36,6 +36,7 @@ def world(flow: Dataflow, partitions: int, time_s: float, desired: Desired, node
         time_s=time_s,
         demand_rps=500 + 300 * float(np.sin(phase / 90)),
         latency_s=2.6 if late else 0.4,
+        utilisation=(9.0 if late else 6.0) / (partitions + 10),
         parallelism={"orders.totals": partitions},
         nodes=nodes,
         keep={"clicks.in->clicks.rank": 0.8 if late else 1.0},
@@ -47,7 +48,10 @@ def world(flow: Dataflow, partitions: int, time_s: float, desired: Desired, node
         id=np.array([int(phase)]), records=np.array([500.0]), duration_s=np.array([1.2]), fixed_s=np.array([0.2]),
         busy_s=np.array([1.0]), interval_s=1.0,
     )  # fmt: skip
-    return replace(snapshot, batches=batch)
+    queries = Queries.blank(
+        2, names=("orders", "clicks"), first_operator=[0, 3], last_operator=[2, 5], active=True, known=True
+    )
+    return replace(snapshot, batches=batch, queries=queries)
 
 
 def decide(snapshot: Snapshot) -> list[Action]:

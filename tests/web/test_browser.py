@@ -82,7 +82,7 @@ def test_executors_open_to_their_partitions_and_moves_are_marked(page: Page, rec
 
 def test_each_query_has_its_charts(page: Page, recorded: Path) -> None:
     page.goto(recorded.as_uri())
-    expect(page.locator("#query-charts canvas")).to_have_count(3)
+    expect(page.locator("#query-charts canvas")).to_have_count(4)
     page.get_by_role("tab", name="clicks").click()
     expect(page.locator("[data-chart='latency clicks'] .u-legend")).to_contain_text("clicks.on-time")
 
@@ -144,7 +144,7 @@ def test_narrow_and_dark(browser: Browser, recorded: Path) -> None:
         context = browser.new_context(viewport={"width": 390, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
         tab = context.new_page()
         tab.goto(recorded.as_uri())
-        expect(tab.locator("#query-charts canvas")).to_have_count(3)
+        expect(tab.locator("#query-charts canvas")).to_have_count(4)
         assert tab.evaluate("document.documentElement.scrollWidth") <= 390
         dark = tab.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(245, 246, 248)"
         assert dark == (scheme == "dark")

@@ -46,7 +46,7 @@ def test_figures_are_those_of_the_last_snapshot(families: dict[str, dict[tuple[s
     assert families["penstock_executors"] == {("ready",): 3.0, ("starting",): 0.0, ("draining",): 0.0}
     assert sum(families["penstock_executor_state_partitions"].values()) == 12.0
     assert families["penstock_cycles_total"] == {(): 26.0}
-    assert families["penstock_batches_total"] == {("orders-clicks",): 26.0}
+    assert families["penstock_batches_total"] == {("orders",): 26.0}
     assert families["penstock_mode"] == {("act",): 1.0}
     assert families["penstock_decisions_total"]["elasticity", "move"] >= 1.0
 

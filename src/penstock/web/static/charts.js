@@ -66,14 +66,14 @@ const sizeOf = (target) => ({ width: Math.max(160, target.clientWidth), height: 
 function options(target, format, lines, entry) {
   const grid = { stroke: css("--faint"), width: 1 };
   const axis = { stroke: css("--muted"), grid, ticks: { ...grid, size: 4 }, font: "11px system-ui" };
-  const relative = (_, splits) => splits.map((value) => moment(value, false));
+  const clock = (_, splits) => splits.map((value) => axisTime(value, splits, entry.state.unix));
   return {
     ...sizeOf(target),
     cursor: { sync: { key: cursors.key }, drag: { x: true, y: false }, points: { size: 6 } },
     legend: { live: true },
     scales: { x: { time: entry.state.unix }, y: { range: (_, low, high) => [Math.min(0, low || 0), (high || 1) * 1.08] } },
     axes: [
-      { ...axis, ...(entry.state.unix ? {} : { values: relative }), space: 70, size: 30 },
+      { ...axis, values: clock, space: 70, size: 30 },
       { ...axis, size: 58, values: (_, splits) => splits.map((value) => format(value)) },
     ],
     series: [
@@ -92,6 +92,14 @@ function options(target, format, lines, entry) {
     ],
     hooks: { draw: [(plot) => marks(plot, entry.state)] },
   };
+}
+
+// Hours and minutes; seconds where the marks are closer, the day where they are far apart.
+function axisTime(value, splits, unix) {
+  if (!unix) return moment(value, false);
+  const gap = splits.length > 1 ? splits[1] - splits[0] : 3600;
+  if (gap >= 43200) return new Date(value * 1000).toLocaleDateString("en-CA");
+  return moment(value, true).slice(0, gap < 60 ? 8 : 5);
 }
 
 // A tick at the upper edge wherever something was decided.
