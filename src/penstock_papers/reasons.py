@@ -19,6 +19,12 @@ REASONS = (
         area="nephele",
     ),
     ReasonKind(
+        code="fixed-size",
+        sentence="that is the fixed size",
+        meaning="The size never changes.",
+        area="fixed",
+    ),
+    ReasonKind(
         code="cpu-threshold",
         sentence="its tasks are busy {utilisation} of the time",
         meaning="Tasks in proportion to how busy they are.",

@@ -59,10 +59,8 @@ def the_snapshot(
 
 operators = st.sampled_from([OperatorId(o) for o in OPERATORS])
 nodes = st.sampled_from([f"n{i}" for i in range(NODES)])
-reasons = st.builds(
-    lambda goal: Reason(code="test", facts={} if goal is None else {"constraint": goal}),
-    st.sampled_from([None, None, "fast", "slow"]),
-)
+reasons = st.builds(lambda n: Reason(code="test", facts={"n": n}), st.sampled_from([0, 1]))
+goals = st.sampled_from([None, None, "fast", "slow"])
 expectations = st.none() | st.builds(
     Expectation,
     metric=st.sampled_from(["latency_s", "utilisation", "parallelism"]),
@@ -70,7 +68,7 @@ expectations = st.none() | st.builds(
     value=st.sampled_from([0.01, 0.3, 2.0]),
     within_s=st.sampled_from([5.0, 10.0, 30.0]),
 )
-common = {"reason": reasons, "expects": expectations}
+common = {"reason": reasons, "expects": expectations, "goal": goals}
 
 
 def distinct(draw, kind, first, second, values, **fields):
@@ -107,11 +105,18 @@ def actions(draw) -> Action:
             )
         case "pace":
             stream = draw(st.sampled_from([None, "in->a"]))
-            return Pace(reason=draw(reasons), stream=stream, deadline_s=draw(st.sampled_from([0.0, 0.1])))
+            return Pace(
+                reason=draw(reasons),
+                goal=draw(goals),
+                stream=stream,
+                deadline_s=draw(st.sampled_from([0.0, 0.1])),
+            )
         case "acquire":
-            return Acquire(reason=draw(reasons), machine="standard", count=draw(st.integers(1, 3)))
+            return Acquire(
+                reason=draw(reasons), goal=draw(goals), machine="standard", count=draw(st.integers(1, 3))
+            )
         case _:
-            return Release(reason=draw(reasons), node=draw(nodes))
+            return Release(reason=draw(reasons), goal=draw(goals), node=draw(nodes))
 
 
 notices = st.builds(Notice, goal=st.sampled_from(["fast", "slow"]), reason=reasons)

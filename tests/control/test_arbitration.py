@@ -18,8 +18,8 @@ from penstock.policies.reasons import Reason
 from tests.control.strategies import KEEP, keeps_now, remedy_orders, some_proposals, the_snapshot
 
 LATE = Reason(code="test")
-FOR_FAST = Reason(code="test", facts={"constraint": "fast"})
-FOR_SLOW = Reason(code="test", facts={"constraint": "slow"})
+FOR_FAST, FOR_SLOW = "fast", "slow"
+"""The goal that an action serves."""
 NEW = ArbitrationMemory()
 USUAL = Arbitration()
 DOWNSTREAM = {
@@ -30,9 +30,10 @@ DOWNSTREAM = {
 }
 
 
-def scale(operator: str | None, target: int, reason: Reason = LATE, **more: object) -> Scale:
+def scale(operator: str | None, target: int, goal: str | None = None, **more: object) -> Scale:
     return Scale(
-        reason=reason,
+        reason=LATE,
+        goal=goal,
         operator=None if operator is None else OperatorId(operator),
         current=3,
         target=target,
@@ -40,24 +41,34 @@ def scale(operator: str | None, target: int, reason: Reason = LATE, **more: obje
     )
 
 
-def move(task: str, target: str, reason: Reason = LATE, **more: object) -> Move:
+def move(task: str, target: str, goal: str | None = None, **more: object) -> Move:
     operator, index = task.rstrip("]").split("[")
     source = "n0" if target != "n0" else "n1"
     return Move(
-        reason=reason, operator=OperatorId(operator), index=int(index), source=source, target=target, **more
+        reason=LATE,
+        goal=goal,
+        operator=OperatorId(operator),
+        index=int(index),
+        source=source,
+        target=target,
+        **more,
     )
 
 
-def shed(stream: str, keep: float, reason: Reason = LATE) -> Shed:
+def shed(stream: str, keep: float, goal: str | None = None) -> Shed:
     operator, _, target = stream.partition("->")
     return Shed(
-        reason=reason, operator=OperatorId(operator), target=OperatorId(target) if target else None, keep=keep
+        reason=LATE,
+        goal=goal,
+        operator=OperatorId(operator),
+        target=OperatorId(target) if target else None,
+        keep=keep,
     )
 
 
-def switch(operator: str, target: str, reason: Reason = LATE) -> Switch:
+def switch(operator: str, target: str, goal: str | None = None) -> Switch:
     current = "good" if target == "fast" else "fast"
-    return Switch(reason=reason, operator=OperatorId(operator), current=current, target=target)
+    return Switch(reason=LATE, goal=goal, operator=OperatorId(operator), current=current, target=target)
 
 
 def plan_of(*proposals: tuple[str, Action] | Proposal, remedies=CHEAPEST_FIRST, keep=None) -> Plan:

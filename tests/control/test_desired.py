@@ -25,7 +25,7 @@ def unplaced(snapshot: Snapshot) -> Snapshot:
 
 def test_moving_some_tasks_of_an_operator_decides_where_all_of_them_are() -> None:
     desired = Desired().after([GATHER], snapshot=a_snapshot())
-    assert desired.node == GATHERED
+    assert desired["node"] == GATHERED
     scattered = a_snapshot(node_of={"work[0]": "n0", "work[1]": "n0"})
     assert {a.subject: a.target for a in desired.missing(scattered).actions} == GATHERED
 
@@ -34,13 +34,13 @@ def test_a_later_move_keeps_what_was_asked_for_before() -> None:
     """Work[0] drifted back without our doing; moving the other does not make that a wish."""
     desired = Desired().after([GATHER], snapshot=a_snapshot())
     back = Move(reason=WHY, operator=WORK, index=1, source="n1", target="n0")
-    assert desired.after([back], snapshot=a_snapshot()).node == {"work[0]": "n1", "work[1]": "n0"}
+    assert desired.after([back], snapshot=a_snapshot())["node"] == {"work[0]": "n1", "work[1]": "n0"}
 
 
 def test_what_the_engine_spreads_anew_has_no_desired_place() -> None:
     desired = Desired().after([GATHER], snapshot=a_snapshot())
-    assert desired.after([Scale(reason=WHY, operator=None, current=2, target=3)]).node == {}
-    assert desired.after([Release(reason=WHY, node="n1")]).node == {}
+    assert desired.after([Scale(reason=WHY, operator=None, current=2, target=3)])["node"] == {}
+    assert desired.after([Release(reason=WHY, node="n1")])["node"] == {}
 
 
 def after_restart(told: list[Snapshot]) -> tuple[RecordingRuntime, list[bool]]:

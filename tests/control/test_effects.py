@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.control.effects import METRICS, expect, judge, read
+from penstock.control.effects import expect, judge
 from penstock.dataflow import OperatorId
 from penstock.policies.actions import Expectation, Move, Scale
 from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
+from penstock.telemetry.metrics import METRICS, read
 from penstock.testing import a_dataflow, a_snapshot
 from penstock.testing.builders import TWO_WAYS
 

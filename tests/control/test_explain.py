@@ -14,7 +14,6 @@ from penstock.control import (
 )
 from penstock.control.codec import from_json, to_json
 from penstock.control.explain import Explanation, clock
-from penstock.control.wording import deed
 from penstock.dataflow import OperatorId
 from penstock.policies.actions import Acquire, Expectation, Move, Pace, Release, Scale, Shed, Switch
 from penstock.policies.policy import Notice, Proposal
@@ -38,16 +37,16 @@ def world(time_s: float, desired: Desired) -> Snapshot:
     """The load doubles at 30 s and once more at 60 s, and falls at 90 s."""
     if time_s == 75:
         raise ConnectionResetError("no answer from the driver")
-    tasks = desired.parallelism.get("work", 2)
+    tasks = desired["parallelism"].get("work", 2)
     demand = 2000.0 if 60 <= time_s < 90 else 1000.0 if 30 <= time_s < 60 else 500.0
-    keep = desired.keep.get("events", 1.0)
+    keep = desired["keep"].get("events", 1.0)
     return a_snapshot(
         FLOW,
         time_s=time_s,
         demand_rps=demand,
         parallelism={"work": tasks},
         latency_s=demand * keep / 500 * 0.15 / tasks,
-        keep=dict(desired.keep),
+        keep=dict(desired["keep"]),
         accuracy=keep,
         cost=time_s * 0.001,
     )
@@ -197,7 +196,7 @@ def test_many_like_actions_are_told_as_one() -> None:
 def test_of_many_adjustments_the_first_and_the_last_are_told() -> None:
     lines = [[Shed(reason=Reason(code="test"), operator=EVENTS, keep=k)] for k in (0.9, 0.7, 0.5, 0.3)]
     clock_, journal = FakeClock(), MemoryJournal()
-    runtime = RecordingRuntime(clock_, lambda t, d: a_snapshot(FLOW, time_s=t, keep=dict(d.keep)))
+    runtime = RecordingRuntime(clock_, lambda t, d: a_snapshot(FLOW, time_s=t, keep=dict(d["keep"])))
     loop = Loop(runtime, [PolicyRun(policy=ScriptedPolicy(lines))], clock=clock_, journal=journal)
     loop.run(for_s=20)
     assert loop.run_id is not None
@@ -273,7 +272,7 @@ def test_numbers_have_their_units(name: str, value: object, text: str) -> None:
     ],
 )
 def test_actions_in_words(action, text: str) -> None:
-    assert deed(action) == text
+    assert action.text == text
 
 
 def test_time_since_the_start() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from penstock.control.guardrails import TAKE_BACK, GuardMemory, Guardrails, guard, harmful, opposite
+from penstock.control.guardrails import TAKE_BACK, GuardMemory, Guardrails, guard, harmful
 from penstock.control.plan import Plan, Planned
 from penstock.dataflow import OperatorId
 from penstock.policies.actions import Action, Cost, Move, Scale, Shed, Switch
@@ -103,9 +103,9 @@ def test_harm_long_after_an_action_is_not_put_down_to_it() -> None:
 def test_only_what_takes_something_away_has_an_opposite() -> None:
     move = Move(operator=OperatorId("op"), index=1, source="a", target="b", reason=WHY)
     switch = Switch(operator=OperatorId("op"), current="full", target="quick", reason=WHY)
-    assert opposite(GROW, WHY) is None
+    assert GROW.undone(WHY) is None
     for action in (SHRINK, move, switch):
-        undone = opposite(action, WHY)
+        undone = action.undone(WHY)
         assert undone is not None
-        again = opposite(undone, WHY)
+        again = undone.undone(WHY)
         assert again is None or again == action

@@ -47,13 +47,13 @@ def grow_when_late(snapshot) -> list[Scale | Shed]:
 
 
 def a_world(time_s: float, desired):
-    tasks = desired.parallelism.get("work", 2)
+    tasks = desired["parallelism"].get("work", 2)
     noise = np.random.default_rng(int(time_s)).random()
     return a_snapshot(
         FLOW,
         time_s=time_s,
         parallelism={"work": tasks},
-        keep=dict(desired.keep),
+        keep=dict(desired["keep"]),
         latency_s=(0.2 + 0.3 * noise) / tasks,
         seed=int(time_s),
     )

@@ -39,7 +39,7 @@ def write_until_killed(path: str, run: str | None, start_s: float, written: Conn
             written.send((loop.run_id, cycle.number, cycle.time_s, [f.cause for f in cycle.faults]))
 
         runtime = RecordingRuntime(
-            clock, lambda t, d: a_snapshot(time_s=t, parallelism=20, keep=dict(d.keep))
+            clock, lambda t, d: a_snapshot(time_s=t, parallelism=20, keep=dict(d["keep"]))
         )
         policies = [PolicyRun(policy=ScriptedPolicy(zigzag))]
         loop = Loop(runtime, policies, clock=clock, journal=journal, resume=run, subscribers=[tell])

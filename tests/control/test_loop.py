@@ -28,15 +28,15 @@ LATE = Reason(code="test", facts={"constraint": "on-time"})
 
 def world(time_s: float, desired: Desired) -> Snapshot:
     """Latency falls with the number of tasks, and rises fourfold between 20 s and 60 s."""
-    tasks = desired.parallelism.get("work", 2)
+    tasks = desired["parallelism"].get("work", 2)
     demand = 2000.0 if 20 <= time_s < 60 else 500.0
     return a_snapshot(
         FLOW,
         time_s=time_s,
         demand_rps=demand,
         parallelism={"work": tasks},
-        keep=dict(desired.keep),
-        alternate=dict(desired.alternate),
+        keep=dict(desired["keep"]),
+        alternate=dict(desired["alternate"]),
         latency_s=demand / 500 * 0.1 / tasks,
     )
 
@@ -115,7 +115,7 @@ def test_an_action_that_does_not_help_is_said_so_and_the_next_one_rests_first() 
 
 def _slow(time_s: float, desired: Desired) -> Snapshot:
     return a_snapshot(
-        FLOW, time_s=time_s, latency_s=0.5, parallelism={"work": desired.parallelism.get("work", 2)}
+        FLOW, time_s=time_s, latency_s=0.5, parallelism={"work": desired["parallelism"].get("work", 2)}
     )
 
 
@@ -182,7 +182,7 @@ def test_a_blind_runtime_keeps_its_last_controls_and_the_loop_tries_again() -> N
     assert [c.time_s for c in cycles] == [5, 10, 15, 20]
     # Empty plans go on being applied, so that the runtime asserts what was asked for; nothing is taken back.
     assert [len(p.actions) for p in runtime.plans] == [1, 0, 0, 0]
-    assert runtime.desired.parallelism == {"work": 4}
+    assert runtime.desired["parallelism"] == {"work": 4}
     assert loop.faults == {"observe-failed": 2}
 
 
@@ -358,8 +358,8 @@ def test_a_restarted_controller_asserts_the_desired_state_again(kind: str, tmp_p
     assert {(p.policy, p.action.kind, p.action.subject) for p in runtime.plans[0].actions} == {
         ("recovery", a.kind, a.subject) for a in ASKED
     }
-    assert (runtime.desired.parallelism, runtime.desired.alternate) == ({"work": 5}, {"work": "fast"})
-    assert (runtime.desired.keep, runtime.desired.node) == ({"events->work": 0.5}, {"events[0]": "n1"})
+    assert (runtime.desired["parallelism"], runtime.desired["alternate"]) == ({"work": 5}, {"work": "fast"})
+    assert (runtime.desired["keep"], runtime.desired["node"]) == ({"events->work": 0.5}, {"events[0]": "n1"})
     # The policy's memory went on (line 2 of its script), but the first cycle is for recovering.
     assert [(w.action.target, w.reason.code) for w in told[0].plan.withheld] == [(9, "recovering")]
     assert [c.number for c in told] == [2, 3]
@@ -371,7 +371,7 @@ def test_where_time_starts_anew_only_the_desired_state_is_recovered() -> None:
     first, _, _ = a_loop(ScriptedPolicy([ASKED]), journal=journal)
     first.run(for_s=20)
     runtime, told = restarted(journal, first, ScriptedPolicy([[scale(2, 9)]]), start_s=0)
-    assert runtime.desired.parallelism == {"work": 5}
+    assert runtime.desired["parallelism"] == {"work": 5}
     # The policy starts with the first line of its script.
     assert [(w.action.target, w.reason.code) for w in told[0].plan.withheld] == [(9, "recovering")]
 

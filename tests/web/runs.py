@@ -41,7 +41,7 @@ def world(flow: Dataflow, partitions: int, time_s: float, desired: Desired, node
         nodes=nodes,
         keep={"clicks.in->clicks.rank": 0.8 if late else 1.0},
         accuracy=0.9 if late else 1.0,
-        node_of=desired.node,
+        node_of={task: str(node) for task, node in desired["node"].items()},
         cost=phase / 3600,
     )
     batch = Batches(

@@ -12,13 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from penstock.control.claims import Claims
-from penstock.control.direction import Direction, Reach, alternate_cost_s, direction
+from penstock.control.conflicts import Claims, Remedies, Settling, ranks
 from penstock.control.plan import Plan, Planned, Withheld
-from penstock.control.yielding import Remedies, Settling, ranks
-from penstock.policies.actions import Acquire, Action, Move, Pace, Release, Scale, Shed, Switch
+from penstock.policies.actions import Action, Direction
 from penstock.policies.policy import Notice, Proposal
-from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
 
 
@@ -75,19 +72,19 @@ def arbitrate(
 
     `resting` are actions that damping has held back for now: dearer remedies wait for them as well.
     """
-    now_s, reach = snapshot.time_s, Reach(snapshot.dataflow)
+    now_s = snapshot.time_s
     settling = tuple(s for s in memory.settling if s.until_s > now_s)
     paused = [
-        Settling.of(r.action, r.policy, reach, now_s) for r in resting if _is_remedy(r.action, snapshot)
+        Settling.of(r.action, r.policy, snapshot, now_s) for r in resting if _is_remedy(r.action, snapshot)
     ]
-    remedies = Remedies(snapshot, reach, proposals, (*settling, *paused))
-    claims = Claims(snapshot, reach)
+    remedies = Remedies(snapshot, proposals, (*settling, *paused))
+    claims = Claims(snapshot)
     planned: list[Planned] = []
     withheld: list[Withheld] = []
     waiting: dict[str, float] = {}
     for candidate in _candidates(proposals, snapshot):
         policy, action, way = candidate.policy, candidate.action, candidate.direction
-        reason = _impossible(action, snapshot) or claims.contradiction(action, policy, way)
+        reason = action.impossible(snapshot) or claims.contradiction(action, way)
         if reason is None and way == "relieves":
             reason = remedies.cheaper_than(action, policy)
             if reason is not None:
@@ -114,9 +111,8 @@ def arbitrate(
 
 def settle(memory: ArbitrationMemory, done: Iterable[Planned], snapshot: Snapshot) -> ArbitrationMemory:
     """The memory after the given actions were carried out: dearer remedies let them take effect first."""
-    reach = Reach(snapshot.dataflow)
     begun = tuple(
-        Settling.of(p.action, p.policy, reach, snapshot.time_s + _settling_s(p.action, snapshot))
+        Settling.of(p.action, p.policy, snapshot, snapshot.time_s + _settling_s(p.action, snapshot))
         for p in done
         if _is_remedy(p.action, snapshot)
     )
@@ -124,7 +120,7 @@ def settle(memory: ArbitrationMemory, done: Iterable[Planned], snapshot: Snapsho
 
 
 def _is_remedy(action: Action, snapshot: Snapshot) -> bool:
-    return direction(action, snapshot) == "relieves"
+    return action.direction(snapshot) == "relieves"
 
 
 def _candidates(proposals: Sequence[Proposal], snapshot: Snapshot) -> list[_Candidate]:
@@ -133,8 +129,8 @@ def _candidates(proposals: Sequence[Proposal], snapshot: Snapshot) -> list[_Cand
     candidates = []
     for position, proposal in enumerate(proposals):
         for action in proposal.actions:
-            possible = _impossible(action, snapshot) is None
-            way: Direction = direction(action, snapshot) if possible else "neutral"
+            possible = action.impossible(snapshot) is None
+            way: Direction = action.direction(snapshot) if possible else "neutral"
             rank = order[action.remedy]
             candidates.append(
                 _Candidate(
@@ -142,7 +138,7 @@ def _candidates(proposals: Sequence[Proposal], snapshot: Snapshot) -> list[_Cand
                     rank=-rank if way == "returns" else rank,
                     kind=action.kind,
                     subject=action.subject,
-                    strength=_strength(action, snapshot) if possible else 0.0,
+                    strength=action.room(snapshot) if possible else 0.0,
                     position=position,
                     tie=repr(action),
                     policy=proposal.policy,
@@ -151,49 +147,6 @@ def _candidates(proposals: Sequence[Proposal], snapshot: Snapshot) -> list[_Cand
                 )
             )
     return sorted(candidates, key=lambda c: c.key)
-
-
-def _strength(action: Action, snapshot: Snapshot) -> float:
-    """Smaller goes first among actions of one kind on one subject: the one that leaves more room."""
-    match action:
-        case Scale():
-            return -action.target
-        case Acquire():
-            return -action.count
-        case Shed():
-            return action.keep
-        case Pace():
-            return action.deadline_s
-        case Switch():
-            return alternate_cost_s(snapshot, action.operator, action.target)
-        case _:
-            return 0.0
-
-
-def _impossible(action: Action, snapshot: Snapshot) -> Reason | None:
-    """Why the action cannot be done at all: it names what does not exist, or leaves the declared bounds."""
-    dataflow, nodes = snapshot.dataflow, snapshot.nodes
-    operators = [getattr(action, "operator", None)]
-    if isinstance(action, Shed):
-        operators.append(action.target)
-    for operator in operators:
-        if operator is not None and operator not in dataflow.row:
-            return Reason(code="no-such-operator", facts={"operator": operator})
-    match action:
-        case Scale(operator=operator, target=target) if operator is not None:
-            bounds = dataflow.operator(operator).parallelism
-            if not bounds.minimum <= target <= bounds.maximum:
-                facts = {"target": target, "minimum": bounds.minimum, "maximum": bounds.maximum}
-                return Reason(code="out-of-bounds", facts=facts)
-        case Switch():
-            known = {a.name for a in dataflow.operator(action.operator).alternates}
-            if missing := [n for n in (action.current, action.target) if n not in known]:
-                return Reason(code="no-such-alternate", facts={"alternate": missing[0]})
-        case Move(target=node) | Release(node=node):
-            row = nodes.row.get(node)
-            if row is None or (isinstance(action, Move) and nodes.draining[row]):
-                return Reason(code="no-such-node", facts={"node": node})
-    return None
 
 
 def _settling_s(action: Action, snapshot: Snapshot) -> float:

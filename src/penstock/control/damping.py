@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from penstock.control.direction import direction
-from penstock.control.effects import read
 from penstock.control.plan import Withheld
-from penstock.policies.actions import Action, Scale, Shed
+from penstock.policies.actions import Action, Scale
 from penstock.policies.policy import Proposal
 from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
@@ -102,14 +100,16 @@ def rest(
 
 
 def _rest_cycles(action: Action, snapshot: Snapshot, options: Damping) -> int:
-    if action.kind == "move":
-        return options.rest_after_move
-    if action.kind == "switch":
-        return options.rest_after_switch
-    if action.kind in ("scale", "acquire", "release"):
-        grows = direction(action, snapshot) == "relieves"
-        return options.rest_after_growth if grows else options.rest_after_shrink
-    return 0  # shedding and batching are adjusted in every cycle
+    match action.cool_down:
+        case "move":
+            return options.rest_after_move
+        case "switch":
+            return options.rest_after_switch
+        case "size":
+            grows = action.direction(snapshot) == "relieves"
+            return options.rest_after_growth if grows else options.rest_after_shrink
+        case None:
+            return 0
 
 
 def _key(action: Action) -> str:
@@ -124,16 +124,11 @@ def _too_soon(action: Action, snapshot: Snapshot, memory: DampingMemory) -> Reas
 
 
 def _too_little(action: Action, snapshot: Snapshot, options: Damping) -> Reason | None:
-    if isinstance(action, Scale) and action.current:
-        change = abs(action.target / action.current - 1)
-        if change < options.scale_band:
-            return Reason(code="within-band", facts={"change": change, "band": options.scale_band})
-    if isinstance(action, Shed) and action.keep < 1:
-        now = read(snapshot, "keep", action.subject)
-        change = abs(action.keep - (1.0 if now is None else now))
-        if change < options.keep_band:
-            return Reason(code="within-band", facts={"change": change, "band": options.keep_band})
-    return None
+    band = options.keep_band if action.continuous else options.scale_band
+    change = action.change(snapshot)
+    if change is None or change >= band:
+        return None
+    return Reason(code="within-band", facts={"change": change, "band": band})
 
 
 def _remember_shrinks(

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from penstock.control.effects import read, task_row
-from penstock.dataflow import OperatorId
-from penstock.policies.actions import Acquire, Action, Move, Pace, Release, Scale, Shed, Switch
+from penstock.policies.actions import KINDS, Action, Places, Value
 from penstock.policies.policy import Proposal
 from penstock.policies.reasons import Reason
 from penstock.telemetry import Nodes, Snapshot
+from penstock.telemetry.metrics import task_row
 
 RECOVERY = "recovery"
 """The policy name under which a restarted controller asserts the old state."""
+PLACES = "node"
+"""The setting that says where tasks are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,14 +27,15 @@ class Desired:
     pay for more is a new decision.
     """
 
-    parallelism: Mapping[str, int] = field(default_factory=dict)
-    alternate: Mapping[str, str] = field(default_factory=dict)
-    keep: Mapping[str, float] = field(default_factory=dict)
-    deadline_s: Mapping[str, float] = field(default_factory=dict)
-    node: Mapping[str, str] = field(default_factory=dict)
-    """Task to the node it was moved to, or was left on when others of its operator were moved."""
+    settings: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    """Name of a setting (`Action.setting`) to subject to its value. Of places also those of tasks that were left where
+    they are when others of their operator were moved."""
     host: Mapping[str, str] = field(default_factory=dict)
-    """The host of each of those nodes: a restarted engine may give its nodes other names."""
+    """The host of each node that a task should be on: a restarted engine may give its nodes other names."""
+
+    def __getitem__(self, setting: str) -> Mapping[str, Value]:
+        """Subject to value: `desired["keep"]["events"]`; empty where nothing was asked for."""
+        return self.settings.get(setting, {})
 
     def after(
         self,
@@ -47,91 +48,38 @@ class Desired:
         The snapshot that they were decided on tells where the rest was: who moves some tasks of an operator has
         decided to leave the others where they are, and a restarted engine may put those anywhere.
         """
-        tables: dict[str, dict[str, Any]] = {
-            name: dict(getattr(self, name))
-            for name in ("parallelism", "alternate", "keep", "deadline_s", "node")
-        }
         actions = tuple(actions)
-        if any(isinstance(a, Acquire) or (isinstance(a, Scale) and a.operator is None) for a in actions):
-            tables["node"] = {}  # the engine spreads its tasks over the nodes that there are then
-        elif snapshot is not None:
-            moved = {a.operator for a in actions if isinstance(a, Move)}
-            tables["node"] = {**_places(snapshot, moved), **tables["node"]}
+        settings = {name: dict(values) for name, values in self.settings.items()}
+        places: Places = {task: str(node) for task, node in self[PLACES].items()}
+        if snapshot is not None:
+            moved = [a.subject.rpartition("[")[0] for a in actions if a.setting == PLACES]
+            places = {**_places(snapshot, moved), **places}
         for action in actions:
-            entry = _entry(action)
-            if entry is not None:
-                tables[entry[0]][entry[1]] = entry[2]
-            if isinstance(action, Release):
-                tables["node"] = {task: node for task, node in tables["node"].items() if node != action.node}
-            if isinstance(action, Scale) and action.operator is not None:
-                # Tasks beyond the new size are gone; should they come back, they may be placed anywhere.
-                gone = f"{action.operator}["
-                tables["node"] = {
-                    task: node
-                    for task, node in tables["node"].items()
-                    if not task.startswith(gone) or int(task[len(gone) : -1]) < action.target
-                }
+            places = action.places_left(places)
+        settings[PLACES] = dict(places)
+        for action in actions:
+            if action.setting is not None and action.value is not None:
+                settings.setdefault(action.setting, {})[action.subject] = action.value
         for action in failed:
-            entry = _entry(action)
-            if entry is not None and tables[entry[0]].get(entry[1]) == entry[2]:
-                del tables[entry[0]][entry[1]]
+            mine = settings.get(action.setting or "", {})
+            if action.subject in mine and mine[action.subject] == action.value:
+                del mine[action.subject]
         hosts = {} if snapshot is None else dict(zip(snapshot.nodes.ids, snapshot.nodes.hosts, strict=False))
         known = {**self.host, **hosts}
-        tables["host"] = {node: known[node] for node in set(tables["node"].values()) if known.get(node)}
-        return Desired(**tables)
+        wanted = {str(node) for node in settings[PLACES].values()}
+        return Desired(
+            settings={name: values for name, values in settings.items() if values},
+            host={node: known[node] for node in sorted(wanted) if known.get(node)},
+        )
 
     def missing(self, snapshot: Snapshot) -> Proposal:
         """The actions that bring the world of the snapshot to this state, as far as it still can be."""
-        dataflow, reason = snapshot.dataflow, Reason(code="recovered")
-        actions: list[Action] = []
-        for task, node in self.node.items():
-            row, to = task_row(snapshot, task), self._row(snapshot.nodes, node)
-            if row is None or to is None or snapshot.nodes.draining[to]:
-                continue
-            at = snapshot.tasks.node[row]
-            if at >= 0 and at != to and not snapshot.tasks.moving[row]:
-                operator = dataflow.operators[snapshot.tasks.operator[row]].id
-                actions.append(
-                    Move(
-                        reason=reason,
-                        operator=operator,
-                        index=int(snapshot.tasks.index[row]),
-                        source=snapshot.nodes.ids[at],
-                        target=snapshot.nodes.ids[to],
-                    )
-                )
-        for operator_id, name in self.alternate.items():
-            id_ = OperatorId(operator_id)
-            row = dataflow.row.get(id_)
-            if row is None:
-                continue
-            alternates = dataflow.operators[row].alternates
-            current = alternates[snapshot.operators.alternate[row]].name
-            if current != name and name in {a.name for a in alternates}:
-                actions.append(Switch(reason=reason, operator=id_, current=current, target=name))
-        for subject, target in self.parallelism.items():
-            size = read(snapshot, "parallelism", subject)
-            if size is not None and int(size) != target:
-                operator_or_nodes = None if subject == "nodes" else OperatorId(subject)
-                actions.append(
-                    Scale(reason=reason, operator=operator_or_nodes, current=int(size), target=target)
-                )
-        for subject, keep in self.keep.items():
-            now = read(snapshot, "keep", subject)
-            if now is not None and now != keep:
-                operator, _, to_operator = subject.partition("->")
-                actions.append(
-                    Shed(
-                        reason=reason,
-                        operator=OperatorId(operator),
-                        target=OperatorId(to_operator) if to_operator else None,
-                        keep=keep,
-                    )
-                )
-        actions += [
-            Pace(reason=reason, stream=None if stream == "batches" else stream, deadline_s=deadline_s)
-            for stream, deadline_s in self.deadline_s.items()
-        ]
+        reason, actions = Reason(code="recovered"), list[Action]()
+        for kind in KINDS.values():
+            for subject, value in self[kind.setting or ""].items():
+                wanted = value if kind.setting != PLACES else self._now_called(snapshot.nodes, str(value))
+                action = None if wanted is None else kind.restored(subject, wanted, snapshot, reason)
+                actions += [] if action is None else [action]
         return Proposal(policy=RECOVERY, actions=tuple(actions))
 
     def is_answerable(self, snapshot: Snapshot) -> bool:
@@ -139,42 +87,30 @@ class Desired:
 
         Right after a restart it may not: state that nobody has opened yet has no place, and nodes come one by one.
         """
-        for task, node in self.node.items():
+        for task, node in self[PLACES].items():
             row = task_row(snapshot, task)
-            if row is None or snapshot.tasks.node[row] < 0 or self._row(snapshot.nodes, node) is None:
+            if row is None or snapshot.tasks.node[row] < 0:
+                return False
+            if self._now_called(snapshot.nodes, str(node)) is None:
                 return False
         return True
 
-    def _row(self, nodes: Nodes, node: str) -> int | None:
-        """Where the node is now: under its name, or another one on its host."""
+    def _now_called(self, nodes: Nodes, node: str) -> str | None:
+        """The name of the node now: as it was, or that of another one on its host; None if it is not there."""
         row, host = nodes.row.get(node), self.host.get(node)
-        if host is None or (row is not None and nodes.hosts[row] == host):
-            return row
-        return next((i for i, one in enumerate(nodes.hosts) if one == host), None)
+        if row is not None and host in (None, nodes.hosts[row]):
+            return node
+        return next(
+            (nodes.ids[i] for i, one in enumerate(nodes.hosts) if one == host and host is not None), None
+        )
 
 
-def _places(snapshot: Snapshot, operators: Collection[OperatorId]) -> dict[str, str]:
+def _places(snapshot: Snapshot, operators: Collection[str]) -> Places:
     """Where the tasks of these operators are, as far as it is known."""
-    tasks, ids = snapshot.tasks, snapshot.nodes.ids
-    places = {}
-    for operator in operators:
-        mine = np.flatnonzero((tasks.operator == snapshot.dataflow.row[operator]) & (tasks.node >= 0))
+    tasks, ids, places = snapshot.tasks, snapshot.nodes.ids, dict[str, str]()
+    rows = {str(id_): row for id_, row in snapshot.dataflow.row.items() if id_ in operators}
+    for operator, row in rows.items():
+        mine = np.flatnonzero((tasks.operator == row) & (tasks.node >= 0))
         where = zip(tasks.index[mine].tolist(), tasks.node[mine].tolist(), strict=True)
         places.update({f"{operator}[{index}]": ids[node] for index, node in where})
     return places
-
-
-def _entry(action: Action) -> tuple[str, str, Any] | None:
-    match action:
-        case Scale():
-            return "parallelism", action.subject, action.target
-        case Switch():
-            return "alternate", action.subject, action.target
-        case Shed():
-            return "keep", action.subject, action.keep
-        case Pace():
-            return "deadline_s", action.subject, action.deadline_s
-        case Move():
-            return "node", action.subject, action.target
-        case _:
-            return None

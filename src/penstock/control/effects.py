@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
-from penstock.dataflow import OperatorId
-from penstock.policies.actions import Action, Expectation, Move
+from penstock.policies.actions import Action, Expectation, is_setting
 from penstock.telemetry import Snapshot
+from penstock.telemetry.metrics import load_rps, read
 
 Verdict = Literal["worked", "did-not", "unknown"]
 
-SETTINGS = frozenset({"parallelism", "alternate", "keep", "node", "nodes"})
-"""Metrics that an action sets outright: reached means done, no need to wait for the deadline."""
 LESS_IS_BETTER = frozenset({"latency_s", "backlog_records", "queued"})
 """Metrics whose expected figure is an upper limit, whichever side they come from."""
 TOLERANCE = 0.05
@@ -84,7 +80,7 @@ def _effect(check: Pending, snapshot: Snapshot) -> Effect | None:
     # Half an interval of grace: a cycle may come a little early.
     due = after_s >= expects.within_s - snapshot.interval_s / 2
     done = observed is not None and _reached(check, observed, snapshot)
-    if not (due or (done and expects.metric in SETTINGS)):
+    if not (due or (done and is_setting(expects.metric))):
         return None
     verdict: Verdict = "unknown" if observed is None else "worked" if done else "did-not"
     now_rps = load_rps(snapshot)
@@ -107,10 +103,11 @@ def _effect(check: Pending, snapshot: Snapshot) -> Effect | None:
 def _reached(check: Pending, observed: float, snapshot: Snapshot) -> bool:
     expects = check.action.expects
     assert expects is not None
-    if expects.metric == "node" and isinstance(check.action, Move):
-        # Rows of nodes may shift between two snapshots; the id is what counts.
-        return snapshot.nodes.ids[int(observed)] == check.action.target
-    slack = 0.0 if expects.metric in SETTINGS else TOLERANCE * abs(expects.value)
+    reached = check.action.reached(observed, snapshot)
+    if reached is not None:
+        return reached
+    own = check.action.tolerance if expects.metric == check.action.setting else 0.0
+    slack = own if is_setting(expects.metric) else TOLERANCE * abs(expects.value)
     if _falls(expects, check.before):
         return observed <= expects.value + max(slack, 1e-9)
     return observed >= expects.value - max(slack, 1e-9)
@@ -118,116 +115,3 @@ def _reached(check: Pending, observed: float, snapshot: Snapshot) -> bool:
 
 def _falls(expects: Expectation, before: float | None) -> bool:
     return expects.metric in LESS_IS_BETTER or (before is not None and expects.value < before)
-
-
-def load_rps(snapshot: Snapshot) -> float | None:
-    """Records per second that came into being at all sources, as far as known."""
-    known = snapshot.sources.known
-    return float(snapshot.sources.produced_rps[known].sum()) if known.any() else None
-
-
-def read(snapshot: Snapshot, metric: str, subject: str) -> float | None:
-    """The named figure of a subject in a snapshot; None where it was not measured or there is no such thing."""
-    reader = METRICS.get(metric)
-    return None if reader is None else reader(snapshot, subject)
-
-
-def _latency_s(snapshot: Snapshot, subject: str) -> float | None:
-    for i, constraint in enumerate(snapshot.dataflow.constraints):
-        if constraint.name == subject:
-            known = bool(snapshot.constraints.known[i])
-            return float(snapshot.constraints.latency_s[i]) if known else None
-    row = _sink_row(snapshot, subject)
-    if row is None or not snapshot.sinks.latency_s.count[row]:
-        return None
-    return float(snapshot.sinks.latency_s.mean[row])
-
-
-def _accuracy(snapshot: Snapshot, subject: str) -> float | None:
-    row = _sink_row(snapshot, subject)
-    return None if row is None or not snapshot.sinks.known[row] else float(snapshot.sinks.accuracy[row])
-
-
-def _sink_row(snapshot: Snapshot, subject: str) -> int | None:
-    return _first(snapshot.sinks.operator == snapshot.dataflow.row.get(OperatorId(subject), -1))
-
-
-def _operator(column: str) -> Callable[[Snapshot, str], float | None]:
-    def reader(snapshot: Snapshot, subject: str) -> float | None:
-        row = snapshot.dataflow.row.get(OperatorId(subject))
-        if row is None:
-            return None
-        if column in ("parallelism", "alternate"):
-            return float(getattr(snapshot.operators, column)[row])
-        view = snapshot.by_operator
-        return float(getattr(view, column)[row]) if view.known[row] else None
-
-    return reader
-
-
-def _parallelism(snapshot: Snapshot, subject: str) -> float | None:
-    return _nodes(snapshot, subject) if subject == "nodes" else _operator("parallelism")(snapshot, subject)
-
-
-def _nodes(snapshot: Snapshot, subject: str) -> float | None:
-    up = snapshot.nodes.ready & ~snapshot.nodes.draining
-    machine = subject.removeprefix("class:")
-    if machine != subject:
-        up = up & np.array([m == machine for m in snapshot.nodes.machines], dtype=np.bool_)
-    return float(up.sum())
-
-
-def _keep(snapshot: Snapshot, subject: str) -> float | None:
-    for i, stream in enumerate(snapshot.dataflow.streams):
-        if stream.id == subject:
-            return float(snapshot.streams.keep[i])
-    row = _first(snapshot.sources.operator == snapshot.dataflow.row.get(OperatorId(subject), -1))
-    return None if row is None else float(snapshot.sources.keep[row])
-
-
-def _node(snapshot: Snapshot, subject: str) -> float | None:
-    row = task_row(snapshot, subject)
-    return None if row is None or snapshot.tasks.node[row] < 0 else float(snapshot.tasks.node[row])
-
-
-def _backlog(snapshot: Snapshot, subject: str) -> float | None:
-    row = _first(snapshot.sources.operator == snapshot.dataflow.row.get(OperatorId(subject), -1))
-    if row is not None:
-        return float(snapshot.sources.backlog_records[row]) if snapshot.sources.known[row] else None
-    return float(snapshot.sources.backlog_records.sum()) if snapshot.sources.known.any() else None
-
-
-def task_row(snapshot: Snapshot, subject: str) -> int | None:
-    """The row of the task written `operator[index]`; None if there is no such task."""
-    operator, _, index = subject.rstrip("]").rpartition("[")
-    row = snapshot.dataflow.row.get(OperatorId(operator))
-    if row is None or not index.isdigit():
-        return None
-    order, starts = snapshot.tasks.rows_by_operator
-    if row + 1 >= len(starts):
-        return None
-    rows = order[starts[row] : starts[row + 1]]
-    at = int(np.searchsorted(snapshot.tasks.index[rows], int(index)))
-    return int(rows[at]) if at < len(rows) and snapshot.tasks.index[rows[at]] == int(index) else None
-
-
-def _first(mask: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> int | None:
-    rows = np.flatnonzero(mask)
-    return int(rows[0]) if rows.size else None
-
-
-METRICS: Mapping[str, Callable[[Snapshot, str], float | None]] = {
-    "latency_s": _latency_s,
-    "accuracy": _accuracy,
-    "utilisation": _operator("utilisation"),
-    "arrival_rps": _operator("arrival_rps"),
-    "queued": _operator("queued"),
-    "alternate": _operator("alternate"),
-    "parallelism": _parallelism,
-    "nodes": _nodes,
-    "keep": _keep,
-    "node": _node,
-    "backlog_records": _backlog,
-    "cost_per_hour": lambda snapshot, _: float(snapshot.nodes.price_per_hour.sum()),
-}
-"""What an `Expectation` may name, and how it is read."""

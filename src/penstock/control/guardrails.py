@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.control.plan import Plan, Planned, Withheld
 from penstock.dataflow.graph import Remedy
-from penstock.policies.actions import Acquire, Action, Move, Scale, Switch
+from penstock.policies.actions import Action
 from penstock.policies.policy import Proposal
 from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
@@ -80,27 +80,6 @@ class GuardMemory:
     banned: Mapping[str, float] = field(default_factory=dict)
 
 
-def opposite(action: Action, reason: Reason) -> Action | None:
-    """What undoes an action that can do harm by taking something away; None for all others."""
-    match action:
-        case Scale(operator=None) if action.target < action.current:
-            return Scale(current=action.target, target=action.current, reason=reason)
-        case Move():
-            return Move(
-                operator=action.operator,
-                index=action.index,
-                source=action.target,
-                target=action.source,
-                reason=reason,
-            )
-        case Switch():
-            return Switch(
-                operator=action.operator, current=action.target, target=action.current, reason=reason
-            )
-        case _:
-            return None
-
-
 def harmful(snapshot: Snapshot, memory: GuardMemory, options: Guardrails) -> Proposal:
     """The opposite of what was done before a goal became worse off, with no more load than then."""
     if not options.take_back:
@@ -118,7 +97,7 @@ def harmful(snapshot: Snapshot, memory: GuardMemory, options: Guardrails) -> Pro
                 "since_s": snapshot.time_s - watched.time_s,
             },
         )
-        actions += [o for a in watched.actions if (o := opposite(a, reason)) is not None]
+        actions += [o for a in watched.actions if (o := a.undone(reason)) is not None]
     return Proposal(policy=TAKE_BACK, actions=tuple(actions))
 
 
@@ -144,7 +123,7 @@ def guard(
     watched = tuple(
         w for w in memory.watched if now_s - w.time_s < options.watch_s and not _undone(w, taken_back)
     )
-    own = tuple(p.action for p in kept if p.policy != TAKE_BACK and opposite(p.action, p.action.reason))
+    own = tuple(p.action for p in kept if p.policy != TAKE_BACK and p.action.undone(p.action.reason))
     worst = _worst(snapshot)
     if own and worst is not None:
         watched = (*watched, Watched(time_s=now_s, actions=own, worst=worst, load_rps=_load_rps(snapshot)))
@@ -174,7 +153,7 @@ def _forbidden(
         return Reason(
             code="too-many-changes", facts={"changes": len(recent), "limit": options.changes_per_hour}
         )
-    dearer = action.cost.per_hour > 0 or isinstance(action, Acquire)
+    dearer = action.cost.per_hour > 0 or action.kind == "acquire"
     if options.most_per_hour and dearer and action.cost.per_hour > budget:
         facts = {"limit_per_hour": options.most_per_hour, "more_per_hour": action.cost.per_hour}
         return Reason(code="over-the-budget", facts=facts)
@@ -183,13 +162,9 @@ def _forbidden(
 
 def _name(action: Action, *, undone: bool = False) -> str:
     """The step on its subject, which is not tried again; with `undone`, the step that this one takes back."""
-    match action:
-        case Scale() | Switch():
-            return f"{action.kind} {action.subject} to {action.current if undone else action.target}"
-        case Move():
-            return f"{action.kind} {action.subject} to {action.source if undone else action.target}"
-        case _:
-            return f"{action.kind} {action.subject}"
+    value = action.before if undone else action.value
+    step = "" if action.before is None else f" to {value}"
+    return f"{action.kind} {action.subject}{step}"
 
 
 def _undone(watched: Watched, taken_back: Sequence[Action]) -> bool:

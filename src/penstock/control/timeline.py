@@ -9,11 +9,10 @@ from itertools import groupby
 from typing import Literal
 
 from penstock.control.brief import Brief
-from penstock.control.effects import SETTINGS
 from penstock.control.plan import Planned
 from penstock.control.record import Cycle
-from penstock.control.wording import deed, promise, verdict
-from penstock.policies.actions import Scale, Shed, Switch
+from penstock.control.wording import promise, verdict
+from penstock.policies.actions import is_setting
 from penstock.policies.reasons import Reason
 from penstock.policies.wording import duration, quantity, sentence
 
@@ -22,8 +21,6 @@ QUIET_CYCLES = 2
 TOGETHER = 3
 """More like actions than this in one cycle are told as one."""
 
-ADJUSTED = ("shed", "pace")
-"""Actions that set a share or a time anew in every cycle; only the first and the last of a row are told."""
 Topic = Literal["seen", "decided", "expected", "held back", "outcome", "came of it", "unreached", "fault"]
 
 
@@ -67,9 +64,8 @@ def episodes(cycles: Sequence[Cycle]) -> Iterator[Episode]:
 
 
 def _eventful(cycle: Cycle) -> bool:
-    told = any(e.verdict != "worked" or e.metric not in SETTINGS for e in cycle.effects)
-    # Deadlines of batches are tuned all the time; that alone is no event.
-    acted = any(p.action.kind != "pace" for p in cycle.plan.actions)
+    told = any(e.verdict != "worked" or not is_setting(e.metric) for e in cycle.effects)
+    acted = any(p.action.eventful for p in cycle.plan.actions)
     return bool(acted or cycle.faults or cycle.plan.notices or told) or _late(cycle)
 
 
@@ -119,7 +115,7 @@ def _episode(cycles: Sequence[Cycle], before: Brief | None) -> Episode:
         lines += _faults(cycle, said)
         lines += _decided(cycle, adjusted)
         for withheld in cycle.plan.withheld:
-            key = (deed(withheld.action), withheld.policy, withheld.reason.code)
+            key = (withheld.action.text, withheld.policy, withheld.reason.code)
             held_back[key] += 1
             if held_back[key] == 1:
                 text = f"{key[0]}: {sentence(withheld.reason)}"
@@ -165,7 +161,7 @@ def _seen(cycle: Cycle, before: Brief | None, late_since: dict[str, tuple[float,
                 )
                 yield Line(time_s=cycle.time_s, topic="seen", text=text)
     for effect in cycle.effects:
-        if effect.verdict != "worked" or effect.metric not in SETTINGS:
+        if effect.verdict != "worked" or not is_setting(effect.metric):
             yield Line(time_s=cycle.time_s, topic="came of it", text=verdict(effect), policy=effect.policy)
 
 
@@ -196,24 +192,24 @@ def _decided(cycle: Cycle, adjusted: dict[tuple[str, str, str, str], list[Line]]
     for (policy, kind, code), group in alike.items():
         told = group if len(group) <= TOGETHER else group[:1]
         for planned in told:
-            text = f"{would}{deed(planned.action)}: {sentence(planned.action.reason)}"
+            text = f"{would}{planned.action.text}: {sentence(planned.action.reason)}"
             if len(group) > TOGETHER:
                 text = f"{len(group)} times {kind}, such as {text}"
             line = Line(time_s=cycle.time_s, topic="decided", text=text, policy=policy)
-            if kind in ADJUSTED:
+            if planned.action.continuous:
                 same = adjusted.setdefault((policy, kind, code, planned.action.subject), [])
                 same.append(line)
                 if len(same) > 1:
                     continue
             yield line
             expects = planned.action.expects
-            if expects is not None and expects.metric not in SETTINGS:
+            if expects is not None and not is_setting(expects.metric):
                 yield Line(time_s=cycle.time_s, topic="expected", text=promise(expects), policy=policy)
     if not cycle.dry_run:
         for outcome in cycle.outcomes:
             if outcome.status in ("blocked", "failed"):
                 why = f": {sentence(outcome.reason)}" if outcome.reason is not None else ""
-                text = f"{deed(outcome.action)} {outcome.status}{why}"
+                text = f"{outcome.action.text} {outcome.status}{why}"
                 yield Line(time_s=cycle.time_s, topic="outcome", text=text)
 
 
@@ -221,18 +217,18 @@ def _title(cycles: Sequence[Cycle]) -> str:
     """What the episode was about: who was late, what changed on balance, what went wrong."""
     late = sorted({c.name for cy in cycles if cy.brief for c in cy.brief.constraints if not c.held})
     parts = [f"{', '.join(late)} late"] if late else []
-    sizes: dict[str, list[int]] = {}
+    changes: dict[str, list[str]] = {}
+    adjusted: dict[str, None] = {}
     kinds: Counter[str] = Counter()
     for action in (p.action for cycle in cycles for p in cycle.plan.actions):
-        if isinstance(action, Scale):
-            sizes.setdefault(action.subject, [action.current]).append(action.target)
-        elif isinstance(action, Switch):
-            parts.append(f"{action.operator} now {action.target}")
-        elif not isinstance(action, Shed):
+        if action.steps is not None:
+            changes.setdefault(action.subject, [action.steps[0]]).append(action.steps[1])
+        elif action.continuous:
+            adjusted[f"{action.doing.split()[0]} adjusted"] = None
+        else:
             kinds[action.kind] += 1
-    parts += [f"{subject} {way[0]:,} → {way[-1]:,}" for subject, way in sizes.items()]
-    if any(p.action.kind == "shed" for cycle in cycles for p in cycle.plan.actions):
-        parts.append("shedding adjusted")
+    parts += [f"{subject} {way[0]} → {way[-1]}" for subject, way in changes.items()]
+    parts += adjusted
     parts += [f"{n} {kind}{'s' if n > 1 else ''}" for kind, n in kinds.items()]
     faults = sum(len(c.faults) for c in cycles)
     parts += [f"{faults} fault{'s' if faults > 1 else ''} survived"] if faults else []

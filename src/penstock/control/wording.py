@@ -1,37 +1,10 @@
-"""Actions, what they should bring and what they brought, in words."""
+"""What actions should bring and what they brought, in words."""
 
 from __future__ import annotations
 
 from penstock.control.effects import Effect
-from penstock.policies.actions import Acquire, Action, Expectation, Move, Pace, Release, Scale, Shed, Switch
+from penstock.policies.actions import KINDS, Expectation
 from penstock.policies.wording import duration, plain, quantity
-
-
-def deed(action: Action) -> str:
-    """The action as an instruction: `scale work from 2 to 4 tasks`."""
-    match action:
-        case Scale():
-            things = "nodes" if action.operator is None else "tasks"
-            what = "" if action.operator is None else f"{action.operator} "
-            return f"scale {what}from {action.current:,} to {action.target:,} {things}"
-        case Move():
-            return f"move {action.subject} from {action.source} to {action.target}"
-        case Shed():
-            where = "on" if action.target else "at"
-            if action.keep == 1:
-                return f"shed nothing more {where} {action.subject}"
-            return f"keep {quantity('keep', action.keep)} of the records {where} {action.subject}"
-        case Switch():
-            return f"switch {action.operator} from {action.current} to {action.target}"
-        case Pace():
-            where = "between batches" if action.stream is None else f"on {action.stream}"
-            return f"let records wait {duration(action.deadline_s)} {where}"
-        case Acquire():
-            return f"acquire {action.count:,} {action.machine}"
-        case Release():
-            return f"release {action.node}"
-        case _:
-            return f"{action.kind} {action.subject}"
 
 
 def promise(expects: Expectation) -> str:
@@ -47,10 +20,8 @@ def metric(name: str, subject: str) -> str:
 
 def verdict(effect: Effect) -> str:
     """What came of an action, with the numbers."""
-    did = {"scale": "scaling", "move": "moving", "switch": "switching", "shed": "shedding at"}.get(
-        effect.kind, effect.kind
-    )
-    head = f"{did} {effect.subject}"
+    kind = KINDS.get(effect.kind)
+    head = f"{effect.kind if kind is None else kind.doing} {effect.subject}"
     what = metric(effect.metric, effect.of)
     expected = quantity(effect.metric, effect.expected)
     if effect.verdict == "unknown" or effect.observed is None:

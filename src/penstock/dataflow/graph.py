@@ -257,6 +257,22 @@ class Dataflow:
         """Streams out of an operator, in the order they were declared."""
         return self._streams_by_end[0].get(OperatorId(id), ())
 
+    def below(self, id: str) -> frozenset[OperatorId]:  # noqa: A002
+        """An operator with everything downstream of it."""
+        found = self._below.get(OperatorId(id))
+        if found is None:
+            reached, waiting = {OperatorId(id)}, [OperatorId(id)]
+            while waiting:
+                new = {s.target for s in self.downstream(waiting.pop())} - reached
+                reached |= new
+                waiting += new
+            found = self._below[OperatorId(id)] = frozenset(reached)
+        return found
+
+    @cached_property
+    def _below(self) -> dict[OperatorId, frozenset[OperatorId]]:
+        return {}
+
     @cached_property
     def _streams_by_end(self) -> tuple[Mapping[OperatorId, tuple[Stream, ...]], ...]:
         leaving: dict[OperatorId, list[Stream]] = {}

@@ -75,8 +75,8 @@ def launch(
 
 def controls_of(desired: Desired) -> dict[str, Any]:
     """The controls of an earlier run, for `launch`: in force from the first micro-batch on."""
-    keeps = {keep_control(subject): keep for subject, keep in desired.keep.items()}
-    return keeps | {alternate_control(operator): name for operator, name in desired.alternate.items()}
+    keeps = {keep_control(subject): keep for subject, keep in desired["keep"].items()}
+    return keeps | {alternate_control(operator): name for operator, name in desired["alternate"].items()}
 
 
 def have_executors(spark: SparkSession, count: int, *, given: int, timeout_s: float = 60.0) -> None:

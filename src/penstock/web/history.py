@@ -10,7 +10,6 @@ from typing import Any
 
 from penstock.control import Cycle, Run
 from penstock.control.brief import Brief
-from penstock.control.wording import deed
 from penstock.policies.wording import sentence
 from penstock.telemetry import Snapshot
 from penstock.web.detail import MoveWatch, tables
@@ -171,6 +170,6 @@ def _app(brief: Brief) -> dict[str, Any]:
 def _planned(cycle: Cycle) -> list[dict[str, Any]]:
     """What the newest cycle does, and why."""
     return [
-        {"deed": deed(p.action), "why": sentence(p.action.reason), "policy": p.policy}
+        {"deed": p.action.text, "why": sentence(p.action.reason), "policy": p.policy}
         for p in cycle.plan.actions[:20]
     ]

@@ -12,7 +12,7 @@ from penstock.control.changes import Change
 from penstock.control.effects import Effect
 from penstock.control.plan import Planned
 from penstock.control.record import Cycle
-from penstock.control.wording import deed, promise, verdict
+from penstock.control.wording import promise, verdict
 from penstock.policies.wording import duration, number, quantity, sentence
 
 ENTRIES_KEPT = 600
@@ -143,7 +143,7 @@ def why_nothing(cycle: Cycle) -> list[str]:
     if cycle.plan.actions:
         return []
     if cycle.plan.withheld:
-        told = (f"{sentence(w.reason)} ({deed(w.action)}, {w.policy})" for w in cycle.plan.withheld[:4])
+        told = (f"{sentence(w.reason)} ({w.action.text}, {w.policy})" for w in cycle.plan.withheld[:4])
         return list(dict.fromkeys(told))
     late = _late(cycle.brief)
     if late:
@@ -174,7 +174,7 @@ def _decision(cycle: Cycle) -> Entry:
 
 def _title(cycle: Cycle) -> str:
     would = "would " if cycle.dry_run else ""
-    deeds = [f"{would}{deed(group[0].action)}{_more(group)}" for group in _alike(cycle.plan.actions)]
+    deeds = [f"{would}{group[0].action.text}{_more(group)}" for group in _alike(cycle.plan.actions)]
     deeds = [_changed(change) for change in cycle.changes] + deeds
     if not deeds:
         return f"{len(cycle.faults)} fault{'s' if len(cycle.faults) > 1 else ''} survived"
@@ -224,7 +224,7 @@ def _decided(cycle: Cycle) -> Iterator[Told]:
     would = "would " if cycle.dry_run else ""
     for group in _alike(cycle.plan.actions):
         action, policy = group[0].action, group[0].policy
-        text = f"{would}{deed(action)}{_more(group)}: {sentence(action.reason)}"
+        text = f"{would}{action.text}{_more(group)}: {sentence(action.reason)}"
         yield Told(topic="decided", text=text, policy=policy)
         if action.expects is not None:
             yield Told(topic="expected", text=promise(action.expects), policy=policy)
@@ -232,7 +232,7 @@ def _decided(cycle: Cycle) -> Iterator[Told]:
 
 def _held_back(cycle: Cycle) -> Iterator[Told]:
     for withheld in cycle.plan.withheld:
-        text = f"{deed(withheld.action)}: {sentence(withheld.reason)}"
+        text = f"{withheld.action.text}: {sentence(withheld.reason)}"
         yield Told(topic="held back", text=text, policy=withheld.policy)
 
 
@@ -244,7 +244,7 @@ def _outcomes(cycle: Cycle) -> Iterator[Told]:
         if outcome.status in ("applied", "held"):
             groups[f"{outcome.action.kind} {outcome.status}{why}"] += 1
         else:
-            groups[f"{deed(outcome.action)} {outcome.status}{why}"] += 1
+            groups[f"{outcome.action.text} {outcome.status}{why}"] += 1
     for text, n in groups.items():
         yield Told(topic="outcome", text=text if n == 1 else f"{text} ({n:,} times)")
 

@@ -49,6 +49,8 @@ class Targets:
 
     parallelism: Ints
     reasons: dict[int, Reason]
+    goals: dict[int, str]
+    """Operator to the constraint that asks for its tasks."""
     notices: tuple[Notice, ...]
     expected_wait_s: dict[int, float]
 
@@ -94,6 +96,7 @@ def constrained_targets(snapshot: Snapshot, waits: Waits, options: ReactiveOptio
     task_latency = np.where(np.isfinite(view.latency_s.mean), view.latency_s.mean, 0.0)
     wanted: dict[int, int] = {}
     reasons: dict[int, Reason] = {}
+    goals: dict[int, str] = {}
     expected: dict[int, float] = {}
     notices: list[Notice] = []
     for number, constraint in enumerate(flow.constraints):
@@ -112,6 +115,7 @@ def constrained_targets(snapshot: Snapshot, waits: Waits, options: ReactiveOptio
                 }
                 if target > current[row]:
                     reasons[int(row)] = Reason(code="bottleneck", facts=facts)
+                    goals[int(row)] = constraint.name
                 else:
                     reached = Reason(code="bottleneck-at-limit", facts={**facts, "limit": int(high[row])})
                     notices.append(
@@ -131,6 +135,7 @@ def constrained_targets(snapshot: Snapshot, waits: Waits, options: ReactiveOptio
         for row, p in zip(rows, found.parallelism, strict=True):
             _raise(wanted, int(row), int(p))
             expected[number] = found.wait_s
+            goals.setdefault(int(row), constraint.name)
             reasons.setdefault(
                 int(row),
                 Reason(
@@ -146,7 +151,13 @@ def constrained_targets(snapshot: Snapshot, waits: Waits, options: ReactiveOptio
     parallelism = current.copy()
     for row, p in wanted.items():
         parallelism[row] = p
-    return Targets(parallelism=parallelism, reasons=reasons, notices=tuple(notices), expected_wait_s=expected)
+    return Targets(
+        parallelism=parallelism,
+        reasons=reasons,
+        goals=goals,
+        notices=tuple(notices),
+        expected_wait_s=expected,
+    )
 
 
 def batch_deadlines(snapshot: Snapshot, options: ReactiveOptions) -> tuple[Action, ...]:
@@ -173,6 +184,7 @@ def scale_actions(snapshot: Snapshot, targets: Targets) -> tuple[Action, ...]:
             current=int(current[row]),
             target=int(targets.parallelism[row]),
             reason=targets.reasons[row],
+            goal=targets.goals.get(row),
             expects=Expectation(
                 metric="parallelism",
                 subject=snapshot.dataflow.operators[row].id,

@@ -35,7 +35,7 @@ class World:
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(3))
 
     def __call__(self, time_s: float, desired: Desired) -> Snapshot:
-        name = desired.alternate.get("work", "good")
+        name = desired["alternate"].get("work", "good")
         index = self.flow.operator("work").alternate_index(name)
         cost = WAYS[index].cost_s * self.slowdown
         rate = self.load(time_s) * float(1 + self.noise * self.rng.normal())

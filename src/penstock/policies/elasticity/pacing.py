@@ -75,6 +75,11 @@ def paces(
             facts = {"constraint": name, "before_ms": 1e3 * now_s if np.isfinite(now_s) else None}
             code = "room-for-batches" if target_s > now_s else "bound-at-risk"
             actions.append(
-                Pace(stream=flow.streams[row].id, deadline_s=target_s, reason=Reason(code=code, facts=facts))
+                Pace(
+                    stream=flow.streams[row].id,
+                    deadline_s=target_s,
+                    goal=name,
+                    reason=Reason(code=code, facts=facts),
+                )
             )
     return tuple(actions)

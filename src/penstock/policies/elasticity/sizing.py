@@ -61,6 +61,8 @@ class Sizing:
 
     parallelism: Ints
     reasons: dict[int, Reason] = field(default_factory=dict)
+    goals: dict[int, str] = field(default_factory=dict)
+    """Operator to the constraint that asks for its tasks."""
     notices: tuple[Notice, ...] = ()
 
 
@@ -84,6 +86,7 @@ def size(
     waits, count = demand.waits, len(limits.low)
     wanted = np.zeros(count, dtype=np.int64)
     reasons: dict[int, Reason] = {}
+    goals: dict[int, str] = {}
     notices: list[Notice] = []
     carried = np.ceil(waits.b / options.task_utilisation - 1e-9).astype(np.int64)
     for allowance in allowances:
@@ -97,6 +100,7 @@ def size(
         for row, p in zip(allowance.rows, found.parallelism.tolist(), strict=True):
             if p > wanted[row]:
                 wanted[row] = p
+                goals[row] = allowance.constraint.name
                 reasons[row] = Reason(
                     code="rebalance",
                     facts={
@@ -106,7 +110,7 @@ def size(
                         "allowed_wait_ms": 1e3 * allowance.wait_s,
                     },
                 )
-    return Sizing(parallelism=wanted, reasons=reasons, notices=tuple(notices))
+    return Sizing(parallelism=wanted, reasons=reasons, goals=goals, notices=tuple(notices))
 
 
 def size_within(
@@ -135,7 +139,10 @@ def size_within(
         share = most_tasks / max(1, int(best.parallelism.sum()))
         fewer = np.maximum(np.floor(best.parallelism * share).astype(np.int64), limits.low)
         best = Sizing(
-            parallelism=np.where(best.parallelism > 0, fewer, 0), reasons=best.reasons, notices=wanted.notices
+            parallelism=np.where(best.parallelism > 0, fewer, 0),
+            reasons=best.reasons,
+            goals=best.goals,
+            notices=wanted.notices,
         )
         return best, needed
     for _ in range(20):
@@ -145,7 +152,7 @@ def size_within(
             high, best = middle, tried
         else:
             low = middle
-    return Sizing(parallelism=best.parallelism, reasons=wanted.reasons, notices=wanted.notices), needed
+    return replace(wanted, parallelism=best.parallelism), needed
 
 
 def drain(
@@ -164,6 +171,7 @@ def drain(
     tasks, queues = np.maximum(snapshot.operators.parallelism, 1), _queues(snapshot)
     wanted = np.zeros(len(tasks), dtype=np.int64)
     reasons: dict[int, Reason] = {}
+    goals: dict[int, str] = {}
     for allowance in allowances:
         bound_s = allowance.constraint.bound_ms / 1e3
         for row in allowance.rows:
@@ -185,7 +193,8 @@ def drain(
                     "within_s": options.drain_s,
                 }
                 reasons[row] = Reason(code="drain", facts=facts)
-    return Sizing(parallelism=wanted, reasons=reasons)
+                goals[row] = allowance.constraint.name
+    return Sizing(parallelism=wanted, reasons=reasons, goals=goals)
 
 
 def _queues(snapshot: Snapshot) -> Floats:

@@ -312,12 +312,13 @@ def _scales(
         operator = snapshot.dataflow.operators[row]
         current, target = int(snapshot.operators.parallelism[row]), int(targets[row])
         basis = sized.reasons.get(row, Reason(code="load-needs-tasks"))
+        goal = sized.goals.get(row)
         arrives = float(view.arrival_rps[row])
         ahead = float(demand.shared_rps[row] + demand.each_rps[row] * current)
         if target < current:
             reason = Reason(code="fewer-tasks-suffice", facts=basis.facts)
         elif row in draining.reasons and target > sized.parallelism[row]:
-            reason = draining.reasons[row]
+            reason, goal = draining.reasons[row], draining.goals[row]
         elif ahead > FORESEEN * arrives:
             facts: dict[str, Fact] = {"rate_rps": arrives, "foreseen_rps": ahead, "within_s": within_s}
             if foresight.season_steps:
@@ -331,6 +332,7 @@ def _scales(
                 current=current,
                 target=target,
                 reason=reason,
+                goal=goal,
                 expects=Expectation(
                     metric="parallelism",
                     subject=operator.id,

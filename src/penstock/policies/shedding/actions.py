@@ -74,7 +74,16 @@ def shed_actions(now: Situation, keeps: Keeps, settled: Settled) -> list[Action]
         subject = ids[o] if to_id is None else f"{ids[o]}->{to_id}"
         expects = Expectation(metric="keep", subject=subject, value=keep, within_s=within_s)
         reason = because.of(q, rises=rises)
-        actions.append(Shed(operator=ids[o], target=to_id, keep=keep, reason=reason, expects=expects))
+        actions.append(
+            Shed(
+                operator=ids[o],
+                target=to_id,
+                keep=keep,
+                reason=reason,
+                expects=expects,
+                goal=ids[int(sinks.operator[q])],
+            )
+        )
     return actions
 
 
