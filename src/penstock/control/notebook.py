@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from penstock.control.brief import Brief
 from penstock.control.record import Cycle
-from penstock.control.wording import deed
 from penstock.policies.wording import duration, quantity, sentence
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def as_html(cycles: Sequence[Cycle], *, title: str) -> str:
         facts = f"{now.nodes:,} executors, load {quantity('_rps', now.produced_rps)}, {len(cycles):,} cycles"
     decided = [(c, p) for c in cycles for p in c.plan.actions if p.action.kind != "pace"][-DECISIONS_SHOWN:]
     told = "".join(
-        f"<li>{escape(('would ' if c.dry_run else '') + deed(p.action))}: {escape(sentence(p.action.reason))}</li>"
+        f"<li>{escape(('would ' if c.dry_run else '') + p.action.text)}: {escape(sentence(p.action.reason))}</li>"
         for c, p in reversed(decided)
     )
     return (
@@ -83,6 +82,6 @@ def as_frame(cycles: Sequence[Cycle]) -> pd.DataFrame:
             for goal in cycle.brief.constraints:
                 row[f"{goal.name} latency_s"] = goal.latency_s
                 row[f"{goal.name} bound_s"] = goal.bound_s
-        row["decided"] = "; ".join(deed(p.action) for p in cycle.plan.actions)
+        row["decided"] = "; ".join(p.action.text for p in cycle.plan.actions)
         rows.append(row)
     return pd.DataFrame(rows)
