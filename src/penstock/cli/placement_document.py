@@ -1,4 +1,4 @@
-"""The door of `penstock place`: a placement problem as JSON in, a placement as a plain document out.
+"""The document of `penstock place`: a placement problem as JSON in, a placement as a plain document out.
 
     {"tasks": [{"id": "a0", "load": 1, "operator": "a"}, {"id": "b0", "load": {"cpu": 1, "memory": 2}}],
      "streams": [{"from": "a0", "to": "b0", "rate": 10}],
@@ -12,26 +12,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from typing import Any
 
-import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
-
+from penstock.dataflow.checks import number
 from penstock.dataflow.errors import Problem
 from penstock.errors import InputError, did_you_mean
 from penstock.policies.placement.placement import Placement
 from penstock.policies.placement.problem import UNPLACED, PlacementProblem, placement_problem
 
 ONE_RESOURCE = "cpu"
-KEYS = ("tasks", "streams", "nodes", "placement")
-
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
-Id = Annotated[str, Field(min_length=1, strict=True)]
-Amounts = Annotated[
-    dict[Id, Amount],
-    Field(min_length=1),
-    BeforeValidator(lambda v: v if isinstance(v, dict) else {ONE_RESOURCE: v}),
-]
+ITEMS: dict[str, tuple[bool, dict[str, bool]]] = {
+    "tasks": (True, {"id": True, "load": True, "operator": False}),
+    "nodes": (True, {"id": True, "capacity": True}),
+    "streams": (False, {"from": True, "to": True, "rate": True}),
+}
+"""Lists of the document: whether they are required, and their keys, required or not."""
 
 
 class PlacementDocumentError(InputError):
@@ -42,231 +37,144 @@ class PlacementDocumentError(InputError):
         super().__init__("\n".join(map(str, self.problems)))
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class TaskPart(_Part):
-    """A task, what it needs, and the operator it is an instance of (itself, if none is named)."""
-
-    id: Id
-    load: Amounts
-    operator: Id | None = None
-
-
-class StreamPart(_Part):
-    """Traffic per second from one task to another."""
-
-    source: Id = Field(alias="from")
-    target: Id = Field(alias="to")
-    rate: Amount
-
-
-class NodePart(_Part):
-    """A node and what it offers."""
-
-    id: Id
-    capacity: Amounts
-
-
 def parse_problem(text: str | bytes) -> PlacementProblem:
     """The problem a JSON text describes; a PlacementDocumentError lists everything that is wrong with it."""
-    problems: list[Problem] = []
     try:
         document = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise PlacementDocumentError([Problem(place="", message=f"is not JSON: {error}")]) from None
     if not isinstance(document, dict):
         raise PlacementDocumentError([Problem(place="", message="must be an object with tasks and nodes")])
-    problems += [
-        Problem(place=key, message=f"is not known{did_you_mean(key, KEYS)}")
-        for key in document
-        if key not in KEYS
-    ]
-    tasks = _items(document, "tasks", TypeAdapter(TaskPart), problems, required=True)
-    nodes = _items(document, "nodes", TypeAdapter(NodePart), problems, required=True)
-    streams = _items(document, "streams", TypeAdapter(StreamPart), problems, required=False)
-    task_at = _unique(document, "tasks", problems)
-    node_at = _unique(document, "nodes", problems)
-    _check_streams(streams, task_at, problems)
-    running = _running(document, task_at, node_at, problems)
-    resources = _resources(tasks, nodes, problems)
-    if problems:
-        raise PlacementDocumentError(problems)
-    operators = {name: i for i, name in enumerate(dict.fromkeys(t.operator or t.id for t in tasks.values()))}
+    reader = _Reader()
+    reader.keys("", document, {**dict.fromkeys(ITEMS, False), "placement": False})
+    tasks, nodes, streams = (reader.items(document, name) for name in ITEMS)
+    task_at, node_at = reader.ids("tasks", document), reader.ids("nodes", document)
+    for place, stream in streams.items():
+        for end in ("from", "to"):
+            reader.known(f"{place}.{end}", "task", stream.get(end), task_at)
+    running = reader.running(document.get("placement"), task_at, node_at)
+    offered = dict.fromkeys(name for node in nodes.values() for name in node["capacity"])
+    for place, task in tasks.items():
+        for name in task["load"] if offered else ():
+            reader.known(f"{place}.load.{name}", "capacity", name, offered, "no node has a capacity of")
+    if reader.problems:
+        raise PlacementDocumentError(reader.problems)
+    named = [task.get("operator") or task["id"] for task in tasks.values()]
+    operators = {name: i for i, name in enumerate(dict.fromkeys(named))}
     return placement_problem(
-        loads=[_row(task.load, resources) for task in tasks.values()],
-        capacities=[_row(node.capacity, resources) for node in nodes.values()],
-        sources=[task_at[stream.source] for stream in streams.values()],
-        targets=[task_at[stream.target] for stream in streams.values()],
-        rates=[stream.rate for stream in streams.values()],
-        operators=[operators[task.operator or task.id] for task in tasks.values()],
+        loads=[[task["load"].get(r, 0.0) for r in offered] for task in tasks.values()],
+        capacities=[[node["capacity"].get(r, 0.0) for r in offered] for node in nodes.values()],
+        sources=[task_at[stream["from"]] for stream in streams.values()],
+        targets=[task_at[stream["to"]] for stream in streams.values()],
+        rates=[stream["rate"] for stream in streams.values()],
+        operators=[operators[name] for name in named],
         running=[running.get(i, UNPLACED) for i in range(len(tasks))],
-        task_ids=[task.id for task in tasks.values()],
-        node_ids=[node.id for node in nodes.values()],
-        resources=resources,
+        task_ids=[task["id"] for task in tasks.values()],
+        node_ids=[node["id"] for node in nodes.values()],
+        resources=tuple(offered),
     )
-
-
-def problem_document(problem: PlacementProblem) -> dict[str, Any]:
-    """The document that `parse_problem` would read as `problem`."""
-
-    def amounts(row: Any) -> dict[str, float]:
-        return dict(zip(problem.resources, map(float, row), strict=True))
-
-    document: dict[str, Any] = {
-        "tasks": [
-            {"id": task, "load": amounts(load), "operator": f"operator-{operator}"}
-            for task, load, operator in zip(problem.task_ids, problem.loads, problem.operators, strict=True)
-        ],
-        "streams": [
-            {"from": problem.task_ids[a], "to": problem.task_ids[b], "rate": float(rate)}
-            for a, b, rate in zip(problem.sources, problem.targets, problem.rates, strict=True)
-        ],
-        "nodes": [
-            {"id": node, "capacity": amounts(capacity)}
-            for node, capacity in zip(problem.node_ids, problem.capacities, strict=True)
-        ],
-    }
-    known = np.flatnonzero(problem.running != UNPLACED)
-    if len(known):
-        document["placement"] = {problem.task_ids[t]: problem.node_ids[problem.running[t]] for t in known}
-    return document
 
 
 def placement_document(problem: PlacementProblem, placement: Placement) -> dict[str, Any]:
     """What `penstock place --json` prints for one policy."""
-    document: dict[str, Any] = {
+    nodes = [problem.node_ids[node] for node in placement.assignment]
+    named = ("cost", "lower_bound", "optimal", "nodes_used", "moves", "seconds")
+    return {
         "policy": placement.policy,
-        "assignment": {
-            task: problem.node_ids[node]
-            for task, node in zip(problem.task_ids, placement.assignment, strict=True)
-        },
-        "cost": placement.cost,
-        "lower_bound": placement.lower_bound,
-        "optimal": placement.optimal,
-        "nodes_used": placement.nodes_used,
-        "moves": placement.moves,
-        "seconds": placement.seconds,
+        "assignment": dict(zip(problem.task_ids, nodes, strict=True)),
+        **{name: getattr(placement, name) for name in named},
+        **({"move_cost": placement.move_cost} if placement.move_cost else {}),
     }
-    if placement.move_cost:
-        document["move_cost"] = placement.move_cost
-    return document
 
 
-def _items(
-    document: Mapping[str, Any],
-    key: str,
-    adapter: TypeAdapter[Any],
-    problems: list[Problem],
-    *,
-    required: bool,
-) -> dict[int, Any]:
-    """The valid items of a list by position; each of the others adds its problems."""
-    items = document.get(key)
-    if items is None and not required:
-        return {}
-    if not isinstance(items, list) or (required and not items):
-        problems.append(
-            Problem(place=key, message="is missing" if items is None else "must be a list with entries")
-        )
-        return {}
-    valid = {}
-    for position, item in enumerate(items):
-        try:
-            valid[position] = adapter.validate_python(item)
-        except ValidationError as error:
-            problems += _told(error, f"{key}[{position}]", item)
-    return valid
+class _Reader:
+    """Reads parts of the document and remembers what is wrong with them."""
 
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
 
-def _told(error: ValidationError, place: str, item: Any) -> list[Problem]:
-    told = []
-    for detail in error.errors(include_url=False):
-        path = [str(part) for part in detail["loc"]]
-        if path[-1:] == [ONE_RESOURCE] and not isinstance(item[path[0]], dict):
-            path.pop()  # The user wrote a bare number; the resource is ours.
-        message = {"extra_forbidden": "is not known", "missing": "is missing"}.get(detail["type"])
-        if not path and message is None:
-            message = "must be an object"
-        told.append(Problem(place=".".join([place, *path]), message=message or _lower(detail["msg"])))
-    return told
+    def refuse(self, place: str, message: str) -> None:
+        self.problems.append(Problem(place=place, message=message))
 
+    def keys(self, place: str, data: Mapping[str, Any], known: Mapping[str, bool]) -> None:
+        dotted = f"{place}." if place else ""
+        for key in data:
+            if key not in known:
+                self.refuse(f"{dotted}{key}", f"is not known{did_you_mean(key, known)}")
+        for key, required in known.items():
+            if required and key not in data:
+                self.refuse(f"{dotted}{key}", "is missing")
 
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]
+    def items(self, document: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:
+        """The valid entries of a list by place, with amounts per resource."""
+        required, known = ITEMS[name]
+        listed = document.get(name)
+        if listed is None and not required:
+            return {}
+        if not isinstance(listed, list) or (required and not listed):
+            self.refuse(name, "is missing" if listed is None else "must be a list with entries")
+            return {}
+        valid = {}
+        for i, item in enumerate(listed):
+            place, before = f"{name}[{i}]", len(self.problems)
+            if not isinstance(item, dict):
+                self.refuse(place, "must be an object")
+                continue
+            self.keys(place, item, known)
+            read = {key: self.part(f"{place}.{key}", key, item[key]) for key in known if key in item}
+            if len(self.problems) == before:
+                valid[place] = read
+        return valid
 
+    def part(self, place: str, key: str, value: Any) -> Any:
+        if key == "rate":
+            self.problems += number(place, value, at_least=0)
+            return value
+        if key not in ("load", "capacity"):
+            if not isinstance(value, str) or not value:
+                self.refuse(place, "must be a text that is not empty")
+            return value
+        if not isinstance(value, dict):  # a bare number: the resource is ours
+            self.problems += number(place, value, at_least=0)
+            return {ONE_RESOURCE: value}
+        if not value:
+            self.refuse(place, "must name a resource")
+        for name, amount in value.items():
+            self.problems += number(f"{place}.{name}", amount, at_least=0)
+        return value
 
-def _unique(document: Mapping[str, Any], key: str, problems: list[Problem]) -> dict[str, int]:
-    """Position of each id, those of otherwise bad entries too, so that one slip is not told twice."""
-    position_of: dict[str, int] = {}
-    items = document.get(key)
-    for position, item in enumerate(items if isinstance(items, list) else []):
-        name = item.get("id") if isinstance(item, dict) else None
-        if not isinstance(name, str):
-            continue
-        if name in position_of:
-            message = f"{name!r} is the id of {key}[{position_of[name]}] already"
-            problems.append(Problem(place=f"{key}[{position}].id", message=message))
-        position_of.setdefault(name, position)
-    return position_of
+    def ids(self, name: str, document: Mapping[str, Any]) -> dict[str, int]:
+        """Position of each id, those of otherwise bad entries too, so that one slip is not told twice."""
+        found: dict[str, int] = {}
+        listed = document.get(name)
+        for i, item in enumerate(listed if isinstance(listed, list) else []):
+            id_ = item.get("id") if isinstance(item, dict) else None
+            if isinstance(id_, str):
+                if id_ in found:
+                    self.refuse(f"{name}[{i}].id", f"{id_!r} is the id of {name}[{found[id_]}] already")
+                found.setdefault(id_, i)
+        return found
 
+    def known(
+        self, place: str, what: str, name: Any, names: Iterable[str], missing: str = "there is no {}"
+    ) -> bool:
+        if name in names if isinstance(name, str) else False:
+            return True
+        self.refuse(place, f"{missing.format(what)} {name!r}{did_you_mean(str(name), names)}")
+        return False
 
-def _check_streams(
-    streams: Mapping[int, StreamPart], task_at: Mapping[str, int], problems: list[Problem]
-) -> None:
-    for position, stream in streams.items():
-        for end, task in (("from", stream.source), ("to", stream.target)):
-            if task not in task_at:
-                message = f"there is no task {task!r}{did_you_mean(task, task_at)}"
-                problems.append(Problem(place=f"streams[{position}].{end}", message=message))
-
-
-def _running(
-    document: Mapping[str, Any],
-    task_at: Mapping[str, int],
-    node_at: Mapping[str, int],
-    problems: list[Problem],
-) -> dict[int, int]:
-    placement = document.get("placement")
-    if placement is None:
-        return {}
-    if not isinstance(placement, dict):
-        problems.append(Problem(place="placement", message="must map task ids to node ids"))
-        return {}
-    running = {}
-    for task, node in placement.items():
-        if task not in task_at:
-            message = f"there is no task {task!r}{did_you_mean(task, task_at)}"
-            problems.append(Problem(place=f"placement.{task}", message=message))
-        elif not isinstance(node, str) or node not in node_at:
-            message = f"there is no node {node!r}{did_you_mean(str(node), node_at)}"
-            problems.append(Problem(place=f"placement.{task}", message=message))
-        else:
-            running[task_at[task]] = node_at[node]
-    return running
-
-
-def _resources(
-    tasks: Mapping[int, TaskPart], nodes: Mapping[int, NodePart], problems: list[Problem]
-) -> tuple[str, ...]:
-    """All resources, in the order of their first mention; a load must name only what some node offers."""
-    offered = dict.fromkeys(name for node in nodes.values() for name in node.capacity)
-    for position, task in tasks.items():
-        problems += [
-            Problem(
-                place=f"tasks[{position}].load.{name}",
-                message=f"no node has a capacity of {name!r}{did_you_mean(name, offered)}",
-            )
-            for name in task.load
-            if offered and name not in offered
-        ]
-    return tuple(offered)
-
-
-def _row(amounts: Mapping[str, float], resources: tuple[str, ...]) -> list[float]:
-    """One amount per resource; what is not named is neither needed nor offered."""
-    return [amounts.get(resource, 0.0) for resource in resources]
+    def running(self, placement: Any, tasks: Mapping[str, int], nodes: Mapping[str, int]) -> dict[int, int]:
+        if placement is None:
+            return {}
+        if not isinstance(placement, dict):
+            self.refuse("placement", "must map task ids to node ids")
+            return {}
+        return {
+            tasks[task]: nodes[node]
+            for task, node in placement.items()
+            if self.known(f"placement.{task}", "task", task, tasks)
+            and self.known(f"placement.{task}", "node", node, nodes)
+        }
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

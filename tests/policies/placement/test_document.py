@@ -1,5 +1,6 @@
 import json
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,10 +10,9 @@ from penstock.cli.placement_document import (
     PlacementDocumentError,
     parse_problem,
     placement_document,
-    problem_document,
 )
 from penstock.policies.placement.placement import place
-from penstock.policies.placement.problem import UNPLACED
+from penstock.policies.placement.problem import UNPLACED, PlacementProblem
 from tests.policies.placement.strategies import problems
 
 GOOD = {
@@ -34,6 +34,32 @@ def test_a_good_document_is_read():
     assert problem.running.tolist() == [UNPLACED, 0]
     assert problem.traffic == 10.0
     assert problem.task_ids == ("a", "b")
+
+
+def problem_document(problem: PlacementProblem) -> dict[str, Any]:
+    """The document that `parse_problem` would read as `problem`."""
+
+    def amounts(row: Any) -> dict[str, float]:
+        return dict(zip(problem.resources, map(float, row), strict=True))
+
+    document: dict[str, Any] = {
+        "tasks": [
+            {"id": task, "load": amounts(load), "operator": f"operator-{operator}"}
+            for task, load, operator in zip(problem.task_ids, problem.loads, problem.operators, strict=True)
+        ],
+        "streams": [
+            {"from": problem.task_ids[a], "to": problem.task_ids[b], "rate": float(rate)}
+            for a, b, rate in zip(problem.sources, problem.targets, problem.rates, strict=True)
+        ],
+        "nodes": [
+            {"id": node, "capacity": amounts(capacity)}
+            for node, capacity in zip(problem.node_ids, problem.capacities, strict=True)
+        ],
+    }
+    known = np.flatnonzero(problem.running != UNPLACED)
+    if len(known):
+        document["placement"] = {problem.task_ids[t]: problem.node_ids[problem.running[t]] for t in known}
+    return document
 
 
 @given(problems(running=True))
