@@ -358,6 +358,7 @@ def test_a_zombie_is_no_capacity_and_is_replaced() -> None:
     assert "2" not in w.ids
     assert len(w.ids) == w.cluster.target == 3
     assert w.codes.count("executor-unusable") == 1
+    assert w.pool.touched.pending() == {"executors": 3}, "as many as there were, the zombie too"
 
 
 def test_an_excluded_executor_is_left_alone_and_another_asked_for() -> None:

@@ -136,6 +136,8 @@ class ExecutorPool:
         self._refusals, self._retry_s = 0, 0.0
         self._refusal: Reason | None = None
         self._requested: int | None = None
+        self._found = 0
+        """The most executors seen before Penstock asked for a number: what to put back where nobody had asked."""
         self._foreign = 0
         self._known: frozenset[str] | None = None
         """The executors over which state was spread or had been found."""
@@ -309,6 +311,8 @@ class ExecutorPool:
             self._drains = {id_: d for id_, d in self._drains.items() if id_ in there}
             if self._asked_s is not None and there - set(self._first_seen_s):
                 self._startups_s.append(now_s - self._asked_s)
+            if self._requested is None:
+                self._found = max(self._found, len(there))
             self._first_seen_s = {id_: self._first_seen_s.get(id_, now_s) for id_ in there}
         views = []
         for executor in mine:
@@ -383,7 +387,7 @@ class ExecutorPool:
         there = len(self._first_seen_s) - len(self._leaving)
         if known is None and count == there:
             return  # nobody ever asked for a number, and there are as many as there should be
-        self.touched.note(NOTE, known if known is not None else there)
+        self.touched.note(NOTE, known if known is not None else self._found)
         if self._backend.request_total(count):
             self._requested = count
 
