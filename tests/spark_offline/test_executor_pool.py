@@ -9,6 +9,7 @@ import pytest
 from penstock.policies.reasons import Reason
 from penstock.spark.act.executor_pool import ExecutorPool, PoolOptions
 from penstock.spark.act.touched import KEY as TOUCHED
+from penstock.spark.internals.errors import SparkInternalsError
 from penstock.testing import FakeClock
 from penstock.testing.spark import FakeCluster, FakeQuery, FakeSettings
 
@@ -281,6 +282,22 @@ def test_state_that_comes_back_is_moved_again() -> None:
     assert (w.cluster.harm, w.cluster.rough) == ([], [])
 
 
+def test_nothing_is_removed_while_it_is_unknown_where_state_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = world(query={})
+
+    def unreadable(self: FakeQuery, operator_id: int) -> dict[int, str | None]:
+        raise SparkInternalsError("state moves", "the gateway is busy")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FakeQuery, "where", unreadable)
+        w.pool.want(1)
+        w.run(100)
+        assert w.cluster.killed == []
+    w.run(60)
+    assert len(w.ids) == 1
+    assert w.cluster.harm == []
+
+
 def test_an_idle_query_is_no_hindrance() -> None:
     w = world(query={"idle": True})
     w.pool.want(1)
@@ -450,6 +467,18 @@ def test_with_decommissioning_executors_leave_that_way() -> None:
     w.run(30)
     assert len(w.ids) == w.cluster.target == 2
     assert w.cluster.killed == []
+
+
+def test_an_executor_that_does_not_leave_is_killed() -> None:
+    w = world(decommissions=True, removal_s=10_000.0, query={})
+    w.pool.want(2)
+    w.run(60)
+    (leaving,) = w.pool.draining
+    w.cluster.removal_s = 5.0
+    w.run(120)
+    assert w.cluster.killed == [leaving]
+    assert len(w.ids) == w.cluster.target == 2
+    assert w.pool.status().settled
 
 
 def test_the_locality_wait_is_the_users_again_afterwards() -> None:

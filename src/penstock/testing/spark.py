@@ -280,7 +280,7 @@ class FakeCluster:
 
     def _kill(self, id_: str, only_idle: bool) -> bool:
         machine = self.machines.get(id_)
-        if machine is None or machine.leaves_s is not None or machine.arrives_s > self.clock.now():
+        if machine is None or id_ in self.killed or machine.arrives_s > self.clock.now():
             return False
         if only_idle and any(q.has_task_on(id_) for q in self.queries):
             return False

@@ -11,17 +11,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from penstock.policies.reasons import Reason
 from penstock.spark.act.background import Background
+from penstock.spark.act.capacity_request import CapacityRequest, Patience
+from penstock.spark.act.drains import Drains
 from penstock.spark.act.executor_view import ExecutorView, chosen_to_go, judged
 from penstock.spark.act.locality_wait import LocalityWait
 from penstock.spark.act.ports import ExecutorBackend, QueryRun, SettingsStore
-from penstock.spark.act.spreading import even_moves, moves_away
+from penstock.spark.act.spreading import even_moves
 from penstock.spark.act.state_moves import MoveJob, StateMoves
 from penstock.spark.act.touched import Touched, Value
 from penstock.spark.internals.errors import SparkInternalsError
@@ -38,15 +40,12 @@ POLL_S, LOOK_S, REST_S = 0.02, 0.25, 5.0
 class PoolOptions:
     """How patient the pool is."""
 
-    arrival_floor_s: float = 60.0
-    """An executor may take at least this long to arrive, however fast earlier ones were."""
-    arrival_factor: float = 3.0
-    """Executors may take that many times as long as the slowest of the recent ones."""
-    first_pause_s: float = 60.0
-    """After capacity did not come, wait this long before asking again, twice as long each further time."""
-    longest_pause_s: float = 1800.0
+    patience: Patience = field(default_factory=Patience)
+    """With the cluster manager."""
     removal_floor_s: float = 60.0
     """A removal may wait at least this long for a moment when no query runs a batch."""
+    leaving_s: float = 120.0
+    """An executor that was let go and is still there after this long is killed."""
     lasting_s: float = 30.0
     """What is unusable for this long stays so: a zombie is removed, another executor is asked for."""
     move_tries: int = 3
@@ -78,26 +77,6 @@ class PoolStatus:
     """Seconds until capacity that did not come is asked for again."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Drain:
-    since_s: float
-    jobs: dict[str, MoveJob] = field(default_factory=dict)
-    tries: Counter[str] = field(default_factory=Counter)
-    cleared: bool = False
-    """Whether its state is away, or would not move and was tried often enough."""
-    unmoved: set[str] = field(default_factory=set)
-    """Queries of which state would not move: only removed between two of their batches."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Growth:
-    """Capacity that is on its way."""
-
-    since_s: float
-    progressed_s: float
-    had: int
-
-
 class ExecutorPool:
     """One desired number of executors for a whole application."""
 
@@ -126,15 +105,13 @@ class ExecutorPool:
         self._events: list[Reason] = []
         self._status, self._view = PoolStatus(), tuple[ExecutorView, ...]()
         # What follows is touched by the background thread alone.
-        self._drains: dict[str, _Drain] = {}
+        self._drains = Drains(
+            backend, removal_floor_s=self._options.removal_floor_s, move_tries=self._options.move_tries
+        )
         self._leaving: dict[str, float] = {}
         self._first_seen_s: dict[str, float] = {}
         self._unusable_since_s: dict[str, float] = {}
-        self._growth: _Growth | None = None
-        self._startups_s: deque[float] = deque(maxlen=10)
-        self._asked_s: float | None = None
-        self._refusals, self._retry_s = 0, 0.0
-        self._refusal: Reason | None = None
+        self._capacity = CapacityRequest(self._options.patience)
         self._requested: int | None = None
         self._found = 0
         """The most executors seen before Penstock asked for a number: what to put back where nobody had asked."""
@@ -249,13 +226,14 @@ class ExecutorPool:
             moved = moved or (busy and not moves.moving)
         try:
             # What is about to be removed is looked at once more: a task may have brought state back.
-            removing = (not at or any(at.values())) and any(d.cleared for d in self._drains.values())
+            removing = (not at or any(at.values())) and self._drains.cleared
             if moved or removing or now_s >= self._next_look_s:
                 self._next_look_s = now_s + LOOK_S
                 self._look(now_s, queries)
-            if len(at) == len(queries) and any(d.cleared for d in self._drains.values()):
+            if len(at) == len(queries) and self._drains.cleared:
                 # At the very boundary at which the last move was seen to have succeeded, if it was one.
-                self._remove(now_s, queries, at)
+                removed = self._drains.remove(now_s, queries, at)
+                self._leaving.update(dict.fromkeys(removed, now_s))
         except SparkInternalsError as problem:
             LOG.debug("executors cannot be looked at: %s", problem)
             return 4 * LOOK_S
@@ -272,9 +250,9 @@ class ExecutorPool:
             desired, released, hands_off = self._desired, frozenset(self._released), self._hands_off
         view = self._seen(now_s)
         if self.unavailable or hands_off or desired is None:
-            self._call_off(set(self._drains))
+            self._drains.retarget((), now_s)
             self._hold_tasks(queries)
-            self._growth = None
+            self._capacity.forget()
             refusal = _not_ours(self.unavailable or hands_off or "")
             self._publish(now_s, view, None, refusal if self.unavailable or hands_off else None)
             return
@@ -284,7 +262,7 @@ class ExecutorPool:
         going = chosen_to_go(
             candidates,
             len(candidates) - desired,
-            first=released | set(self._drains),
+            first=released | self._drains.ids,
             state_weight=weight,
         )
         zombies = {v.id for v in view if v.id in broken and not v.executor.takes_tasks}
@@ -292,15 +270,17 @@ class ExecutorPool:
             going |= zombies
         if len(candidates) > desired:
             going |= broken
-        self._call_off(set(self._drains) - going)
-        for id_ in going - set(self._drains):
-            self._drains[id_] = _Drain(since_s=now_s)
+        self._drains.retarget(going, now_s)
         staying = [v for v in candidates if v.id not in going]
-        self._ask(now_s, desired, len(staying), kept_broken=len(broken - going))
+        count, news = self._capacity.target(now_s, desired, len(staying))
+        if news is not None:
+            self._tell(news)
+        # What is broken and stays takes a place at the cluster manager.
+        self._request(count + len(broken - going))
         self._hold_tasks(queries)
-        self._move_away(queries, {v.id for v in staying})
+        self._drains.move_away(queries, {v.id for v in staying})
         self._spread(queries, staying)
-        self._publish(now_s, self._seen(now_s, view), desired, self._refusal)
+        self._publish(now_s, self._seen(now_s, view), desired, self._capacity.refusal)
 
     def _seen(self, now_s: float, listed: tuple[ExecutorView, ...] | None = None) -> tuple[ExecutorView, ...]:
         executors = [v.executor for v in listed] if listed is not None else self._backend.all()
@@ -308,16 +288,17 @@ class ExecutorPool:
         there = {e.id for e in mine}
         if listed is None:
             self._leaving = {id_: s for id_, s in self._leaving.items() if id_ in there}
-            self._drains = {id_: d for id_, d in self._drains.items() if id_ in there}
-            if self._asked_s is not None and there - set(self._first_seen_s):
-                self._startups_s.append(now_s - self._asked_s)
+            self._kill_again(now_s)
+            self._drains.retarget(self._drains.ids & there, now_s)
+            if there - set(self._first_seen_s):
+                self._capacity.arrived(now_s)
             if self._requested is None:
                 self._found = max(self._found, len(there))
             self._first_seen_s = {id_: self._first_seen_s.get(id_, now_s) for id_ in there}
         views = []
         for executor in mine:
             age_s = now_s - self._first_seen_s[executor.id]
-            state, why = judged(executor, age_s=age_s, draining=self._drains, leaving=self._leaving)
+            state, why = judged(executor, age_s=age_s, draining=self._drains.ids, leaving=self._leaving)
             if state == "unusable":
                 if executor.id not in self._unusable_since_s:
                     self._unusable_since_s[executor.id] = now_s
@@ -331,47 +312,15 @@ class ExecutorPool:
             views.append(ExecutorView(executor=executor, state=state, reason=why, since_s=since_s))
         return tuple(views)
 
+    def _kill_again(self, now_s: float) -> None:
+        """An executor that was let go and is still there after a while takes no tasks and is killed."""
+        for id_, since_s in self._leaving.items():
+            if now_s - since_s > self._options.leaving_s:
+                self._backend.kill([id_])
+                self._leaving[id_] = now_s
+
     def _lasts(self, view: ExecutorView, now_s: float) -> bool:
         return now_s - view.since_s >= self._options.lasting_s
-
-    def _ask(self, now_s: float, desired: int, staying: int, *, kept_broken: int) -> None:
-        """Set the target: what is desired while there is hope, else what is there."""
-        options = self._options
-        if staying >= desired:
-            if self._growth is not None or self._refusal is not None:
-                self._refusals, self._retry_s, self._refusal = 0, 0.0, None
-            self._growth = self._asked_s = None
-        elif now_s >= self._retry_s:
-            growth = self._growth
-            if growth is None:
-                growth = self._growth = _Growth(since_s=now_s, progressed_s=now_s, had=staying)
-                self._asked_s = now_s if self._asked_s is None else self._asked_s
-            if staying > growth.had:
-                growth.progressed_s = now_s
-            growth.had = staying
-            slowest_s = max(self._startups_s, default=0.0)
-            patience_s = max(options.arrival_floor_s, options.arrival_factor * slowest_s) * 2**self._refusals
-            if now_s - growth.progressed_s > min(patience_s, options.longest_pause_s):
-                self._give_up(now_s, desired, staying)
-        hoping = self._growth is not None
-        self._request((desired if hoping or staying >= desired else staying) + kept_broken)
-
-    def _give_up(self, now_s: float, desired: int, staying: int) -> None:
-        assert self._growth is not None
-        pause_s = min(self._options.first_pause_s * 2**self._refusals, self._options.longest_pause_s)
-        waited_s = now_s - self._growth.since_s
-        told: Mapping[str, Any] = self._refusal.facts if self._refusal is not None else {}
-        facts = {
-            "asked": desired,
-            "came": staying,
-            "waited_s": round(waited_s),
-            "retry_s": round(pause_s),
-        }
-        refusal = self._refusal = Reason(code="executors-not-there", facts=facts)
-        if (told.get("asked"), told.get("came")) != (desired, staying):
-            self._tell(refusal)
-        self._refusals = min(self._refusals + 1, 10)
-        self._retry_s, self._growth = now_s + pause_s, None
 
     def _request(self, count: int) -> None:
         known = self._backend.targets().get(DEFAULT_PROFILE)
@@ -399,11 +348,6 @@ class ExecutorPool:
                     weight[executor] = weight.get(executor, 0.0) + moves.weights.get(place, 1.0)
         return weight
 
-    def _call_off(self, ids: set[str]) -> None:
-        for id_ in ids:
-            for job in self._drains.pop(id_).jobs.values():
-                job.cancel()
-
     def _hold_tasks(self, queries: Mapping[str, StateMoves]) -> None:
         """While something drains, tasks wait for their executors: an idle one that goes would take state back."""
         if self._drains:
@@ -411,70 +355,12 @@ class ExecutorPool:
         else:
             self.wait.drop(self)
 
-    def _move_away(self, queries: Mapping[str, StateMoves], staying: set[str]) -> None:
-        """Keep state moving away from what goes, until none is left or it was tried often enough."""
-        going = set(self._drains)
-        if not going:
-            return
-        for key, moves in queries.items():
-            drains = list(self._drains.values())
-            if any(not d.jobs[key].done for d in drains if key in d.jobs):
-                continue
-            places = {} if moves.ended else _safely(moves.places, None)
-            if places is None:
-                continue
-            for drain in drains:
-                drain.jobs.pop(key, None)
-            held = {e for e in places.values() if e in going}
-            targets = moves_away(places, going, staying, moves.weights)
-            stuck = {id_ for id_ in held if self._drains[id_].tries[key] >= self._options.move_tries}
-            targets = {p: e for p, e in targets.items() if places[p] not in stuck}
-            for id_ in held - stuck:
-                self._drains[id_].tries[key] += 1
-            for id_ in going:
-                (self._drains[id_].unmoved.add if id_ in stuck else self._drains[id_].unmoved.discard)(key)
-            if targets:
-                job = moves.move(targets)
-                for id_ in {places[p] for p in targets}:
-                    if id_ is not None:
-                        self._drains[id_].jobs[key] = job
-        for drain in self._drains.values():
-            drain.cleared = not drain.jobs
-
-    def _remove(self, now_s: float, queries: Mapping[str, StateMoves], at: Mapping[str, bool | None]) -> None:
-        """Remove the executors whose state is away, at a moment when no query runs a batch.
-
-        Where queries never rest at the same time, after a while between two batches of any of them. An executor that
-        runs a task is only killed after that while, and never while a query that has state there runs a batch.
-        """
-        running = {key for key, there in at.items() if there is False}
-        longest_s = max((m.longest_batch_s for m in queries.values()), default=0.0)
-        patience_s = max(self._options.removal_floor_s, 5 * longest_s)
-        ready = []
-        for id_, drain in self._drains.items():
-            overdue = now_s - drain.since_s > patience_s
-            if (
-                drain.cleared
-                and (not running or (overdue and True in at.values()))
-                and not running & drain.unmoved
-            ):
-                ready.append((id_, overdue))
-        for id_, overdue in ready:
-            gone = (
-                self._backend.decommission(id_)
-                if self._backend.decommissions
-                else bool(self._backend.kill([id_], only_idle=not overdue or bool(self._drains[id_].unmoved)))
-            )
-            if gone:
-                del self._drains[id_]
-                self._leaving[id_] = now_s
-
     def _spread(self, queries: Mapping[str, StateMoves], staying: list[ExecutorView]) -> None:
         """Give executors that have come their share of the state, once all that was asked for is there."""
         self._spreads = [job for job in self._spreads if not job.done]
         ids = frozenset(v.id for v in staying)
         came = ids - self._known if self._known is not None and self._options.spread else frozenset()
-        if came and (self._growth is not None or self._drains or not all(map(_is_up, staying))):
+        if came and (self._capacity.waiting or self._drains or not all(map(_is_up, staying))):
             return
         self._known = ids
         if came:
@@ -489,10 +375,10 @@ class ExecutorPool:
         counted = {v.id for v in view if v.counts}
         fresh = self._known is not None and self._options.spread and bool(counted - self._known)
         doing = "nothing"
-        if self._growth is not None:
+        if self._capacity.waiting:
             doing = f"waiting for {(desired or 0) - there} more executors"
         elif self._drains:
-            doing = f"moving state away from {', '.join(sorted(self._drains))}"
+            doing = f"moving state away from {', '.join(sorted(self._drains.ids))}"
         elif self._leaving:
             doing = f"waiting for {', '.join(sorted(self._leaving))} to leave"
         elif self._spreads or fresh:
@@ -508,7 +394,7 @@ class ExecutorPool:
             since_s=self._status.since_s if doing == self._status.doing else now_s,
             settled=desired is None or (there == desired and doing == "nothing"),
             refusal=refusal,
-            retry_in_s=max(0.0, self._retry_s - now_s) if self._refusal is not None else None,
+            retry_in_s=self._capacity.retry_in_s(now_s),
         )
         with self._lock:
             self._status, self._view = status, view
@@ -522,7 +408,7 @@ class ExecutorPool:
 
     def _finish(self) -> None:
         """The last act: nothing under way, and a target that replaces what dies but starts nothing new."""
-        self._call_off(set(self._drains))
+        self._drains.retarget((), self._clock())
         with self._lock:
             queries = list(self._queries.values())
         try:

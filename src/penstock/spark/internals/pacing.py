@@ -191,13 +191,16 @@ def stop_cleanly(spark: SparkSession, query: StreamingQuery, *, timeout_s: float
     # Spark triggers at the next multiple of the interval since 1970; the first multiple of a moment that
     # lies ahead is that moment.
     pacing.set_interval_ms(int((time.time() + timeout_s) * 1000) + RESUME_MS)
-    # The wait under way still ends by the old interval; the trigger after it is the last.
-    settled_s = time.monotonic() + interval_ms / 1000 + 0.2
+    # A trigger that has begun still ends its wait by the old interval, at the latest by this moment; the next one is
+    # the last. Whoever sleeps later sleeps for the moment that lies ahead.
+    settled_s = time.monotonic() + interval_ms / 1000 + 0.05
     try:
         with reaching(CLEAN_STOP):
             while time.monotonic() < deadline_s:
-                committed = _boundary(query)
-                if committed is not None and (time.monotonic() > settled_s or _far_from_trigger(interval_ms)):
+                last = time.monotonic() > settled_s or _far_from_trigger(interval_ms)
+                # Between two batches is not enough: the next one may begin before the query hears of the stop.
+                committed = _boundary(query) if last and _sleeps(query) else None
+                if committed is not None:
                     query.stop()
                     return committed
                 if not query.isActive:
@@ -218,6 +221,12 @@ def _boundary(query: StreamingQuery) -> int | None:
     planned_id = int(planned.get()) if planned.isDefined() else -1
     committed_id = int(committed.get()) if committed.isDefined() else -1
     return committed_id if planned_id == committed_id else None
+
+
+def _sleeps(query: StreamingQuery) -> bool:
+    """Tell whether the thread of the query sleeps until its next trigger."""
+    frames = [frame.getMethodName() for frame in execution(query).queryExecutionThread().getStackTrace()]
+    return "waitTillTime" in frames and any(name.startswith("sleep") for name in frames[:3])
 
 
 def _far_from_trigger(interval_ms: int) -> bool:
