@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from penstock.dataflow import Load, constant
 from penstock.dataflow.connectors import foreach_batch, replay
 from penstock.dataflow.graph import Connector
+from penstock.spark.query.sampling import unit_hashes
 
 KEYS = 7
 
@@ -68,3 +69,8 @@ class Collected:
 
     def values(self, column: str = "number") -> list[Any]:
         return sorted(row[column] for row in self.rows)
+
+
+def kept_rows(rows: pa.RecordBatch, share: float, by: tuple[str, ...] = ()) -> pa.RecordBatch:
+    """The records of a source that a shedder leaves which keeps `share` by the columns `by`."""
+    return rows.filter(pa.array(unit_hashes(rows, by) < share))

@@ -20,11 +20,11 @@ from penstock.spark.internals.controls import seeded
 from penstock.spark.internals.task_controls import ControlDocument
 from penstock.spark.observe.task_measures import TaskRecord
 from penstock.spark.query.compile import CompiledDataflow, compile_dataflow
-from penstock.spark.query.sampling import kept
 from tests.spark.flows import (
     KEYS,
     Collected,
     arrow_even,
+    kept_rows,
     keyed_sums,
     numbers,
     pandas_square,
@@ -93,7 +93,7 @@ def stamp_us(row: dict[str, Any]) -> int:
     return round(row["source_time"].timestamp() * 1e6)
 
 
-def test_a_chain_of_all_forms_shares_one_host(local_spark, source, tmp_path):
+def test_a_chain_of_all_forms_shares_one_stage(local_spark, source, tmp_path):
     builder, stream = source
     out = Collected()
     (
@@ -211,7 +211,7 @@ def test_keyed_sums_are_exact_and_a_second_keyed_operator_follows(local_spark, s
         "parity": KEYS * FILES,
         "again": KEYS * FILES,
     }
-    assert compiled.hosts == ("in=>sinks", "sums", "level 1=>sinks", "again", "level 2=>sinks")
+    assert compiled.hosts == ("in=>sinks", "sums", "stage 1=>sinks", "again", "stage 2=>sinks")
     # Spark counts stateful operators from the sinks back.
     assert [stored_state(local_spark, tmp_path / "checkpoint", i) for i in range(2)] == [
         "n long",
@@ -236,11 +236,11 @@ def test_controls_choose_alternates_and_shares(local_spark, source, tmp_path):
     whole = pa.Table.from_batches([numbers(0, TOTAL)]).combine_chunks().to_batches()[0]
     stamps = pa.array(START_US + np.arange(TOTAL) * 1000).view(pa.timestamp("us", tz="UTC"))
     whole = whole.append_column("source_time", stamps)
-    left = kept(kept(whole, 0.6, salt=0), 0.5, salt=1).column("number").to_pylist()
+    left = kept_rows(whole, 0.6 * 0.5).column("number").to_pylist()
     assert out.values() == sorted(-n for n in left)
     shed = sum(s.rows_shed for r in records for s in r.streams if s.stream == "in->sign")
     assert rows_in(records) == {"in": TOTAL, "sign": len(left)}
-    assert shed == kept(whole, 0.6, salt=0).num_rows - len(left)
+    assert shed == kept_rows(whole, 0.6).num_rows - len(left)
 
 
 def counted_by_key(frame: Any) -> Any:
@@ -311,8 +311,8 @@ def test_spread_and_key_wiring_shuffle(local_spark, source, tmp_path):
     )
     compiled, records = run(local_spark, builder.build(), tmp_path / "checkpoint")
     assert out.values("square") == [n * n for n in range(TOTAL)]
-    assert compiled.hosts == ("in=>sinks", "level 1=>sinks", "level 2=>sinks")
-    tasks = {level: {r.partition for r in records if r.host.startswith(f"level {level}")} for level in (1, 2)}
+    assert compiled.hosts == ("in=>sinks", "stage 1=>sinks", "stage 2=>sinks")
+    tasks = {stage: {r.partition for r in records if r.host.startswith(f"stage {stage}")} for stage in (1, 2)}
     assert (len(tasks[1]), len(tasks[2])) == (4, 3)
     assert rows_in(records) == {"in": TOTAL, "minus": TOTAL, "square": TOTAL}
 

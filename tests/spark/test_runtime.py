@@ -27,7 +27,7 @@ from penstock.spark.internals.pacing import stop_cleanly
 from penstock.spark.internals.repartition import repartition_reason
 from penstock.spark.launch import launch
 from penstock.spark.pilot import Autopilot
-from penstock.spark.query.sampling import record_hashes
+from penstock.spark.query.record_hash import record_hashes
 from penstock.spark.runtime import RuntimeOptions, SparkRuntime
 from penstock.telemetry import MachineClass
 from tests.spark.control import WHY, carry_out

@@ -8,10 +8,10 @@ from penstock.dataflow import constant
 from penstock.spark.internals.controls import seeded
 from penstock.spark.internals.task_controls import ControlDocument
 from penstock.spark.query.compile import compile_dataflow
-from penstock.spark.query.sampling import keep_control, kept
+from penstock.spark.query.sampling import keep_control
 from penstock_papers.quality_of_data.knn import Neighbours, Points, knn
 from penstock_papers.quality_of_data.taxi_drives import dropoffs, pickups, taxi_drives, with_stands, with_zone
-from tests.spark.flows import Collected
+from tests.spark.flows import Collected, kept_rows
 
 RATE_RPS, BATCH, ENOUGH = 2000.0, 150, 400
 
@@ -69,7 +69,7 @@ def test_knn_finds_the_neighbours_among_what_was_kept(local_spark, tmp_path):
         {keep_control("points"): share},
     )  # fmt: skip
     told = {row["id"]: row for row in guesses.rows}
-    points = kept(Points(parts=2)(0, 1 + max(told)), share, by=("id",))
+    points = kept_rows(Points(parts=2)(0, 1 + max(told)), share, ("id",))
     for part in (0, 1):
         mine = points.filter(pa.array([p == part for p in points.column("part").to_pylist()]))
         expected, _ = Neighbours(reservoir=reservoir)((part,), mine, None)

@@ -9,8 +9,9 @@ from penstock.dataflow import constant, flow
 from penstock.policies.shedding import count, total
 from penstock.spark.internals.controls import seeded
 from penstock.spark.internals.task_controls import ControlDocument
+from penstock.spark.observe.utility_counts import UtilityCounts
 from penstock.spark.query.compile import compile_dataflow
-from penstock.spark.query.sampling import keep_control
+from penstock.spark.query.sampling import cutoff_control, keep_control
 from tests.spark.flows import Collected, record_minus, replayed
 from tests.spark.streams import wait_for
 
@@ -30,7 +31,14 @@ def test_weights_reach_the_sink_through_operators_and_two_shedders(local_spark, 
     minus = events.map("minus", record_minus, takes="record")
     minus.sink("out", results.connector())
     compiled = compile_dataflow(local_spark, builder.build(), checkpoint=tmp_path / "checkpoint")
-    controls = {keep_control("in"): SHARE, keep_control("minus->out"): ON_STREAM}
+    known = UtilityCounts.of(
+        np.where(np.arange(1000) % 10 == 0, 0.05, 0.8)
+    )  # what earlier batches would have told
+    controls = {
+        keep_control("in"): SHARE,
+        cutoff_control("in"): known.cutoff(SHARE),
+        keep_control("minus->out"): ON_STREAM,
+    }
     with seeded(local_spark, ControlDocument(current=controls)):
         query = compiled.start()
     wait_for(lambda: sum(p["numInputRows"] for p in query.recentProgress) >= ROWS, what="enough records")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.dataflow.load import Load, constant, sine, staircase
-from penstock.spark.query.function_shipping import Shipment
+from penstock.spark.query.function_shipping import PackedFunctions
 from penstock.spark.query.replay_source import (
     Numbers,
     ReplayOptions,
@@ -78,7 +78,12 @@ SCHEMA = pa.schema([("n", pa.int64()), ("source_time", pa.timestamp("us", tz="UT
 
 
 def a_reader(**options) -> ReplayReader:
-    given = {"source": "s", "load": constant(1000.0), "generator": Shipment.of([make]), "partitions": 3}
+    given = {
+        "source": "s",
+        "load": constant(1000.0),
+        "generator": PackedFunctions.of([make]),
+        "partitions": 3,
+    }
     whole = ReplayOptions(**given | options)
     assert ReplayOptions.from_spark(whole.to_spark()) == whole
     assert all(isinstance(json.loads(text), object) for text in whole.to_spark().values())

@@ -115,6 +115,8 @@ class KeyedSettings(Settings, total=False):
     """Columns that leave the operator; None: the same that came in."""
     alternates: Sequence[Alternate] | None
     """Several implementations, instead of one function."""
+    score: AnyFunction | None
+    """`score(best_output, output)`, 0..1: what an alternate is worth; by default the share of equal rows."""
     takes: Takes
 
 
@@ -341,6 +343,7 @@ class FlowBuilder:
         key: str | Sequence[str] = (),
         keep_by: str | Sequence[str] = (),
         utility: AnyFunction | None = None,
+        score: AnyFunction | None = None,
         **fields: Any,
     ) -> Output:
         """An operator of any kind; the methods for each kind stand on it, and so do files."""
@@ -360,6 +363,7 @@ class FlowBuilder:
             key=_names(key),
             keep_by=_names(keep_by),
             utility=_function(utility),
+            score=_function(score),
             **fields,
         )
         self._operators.append(operator)

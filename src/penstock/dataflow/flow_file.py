@@ -133,7 +133,7 @@ class _Reader:
                 message = f"{', '.join(twice)} belong into the alternates when there are any"
                 self._refuse(place, message, essential=True)
                 given = {key: value for key, value in given.items() if key not in twice}
-        for key in ("function", "utility"):
+        for key in ("function", "utility", "score"):
             if given.get(key) is not None:
                 given[key] = self._function(f"{place}.{key}", given[key])
         for key in ("key", "keep_by"):

@@ -44,7 +44,7 @@ def write_dataflow(dataflow: Dataflow) -> str:
 
 def _unwritable(operator: Operator) -> list[Problem]:
     place, connector = f"operators.{operator.id}", operator.connector
-    functions = [(f"{place}.utility", operator.utility)]
+    functions = [(f"{place}.utility", operator.utility), (f"{place}.score", operator.score)]
     functions += [
         (f"{alternate_place(operator, i)}.function", a.function) for i, a in enumerate(operator.alternates)
     ]

@@ -122,6 +122,8 @@ class Operator:
     """Columns whose hash decides which records shedding keeps; empty: the whole record."""
     utility: Function | None = None
     """Says how much each record matters (0..1), for semantic shedding."""
+    score: Function | None = None
+    """Says what an alternate's output is worth beside that of the best one: `score(best_output, output)`, 0..1."""
     weight: Text | None = None
     """Sources only: a column that records get, 1 / the probability with which shedding kept them."""
     priority: int = 0

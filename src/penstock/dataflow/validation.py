@@ -38,6 +38,7 @@ ONLY_FOR = {
     "min_accuracy": ("sink",),
     "keep_by": ("source", "map", "keyed", "transform", "union"),
     "utility": ("source", "map", "keyed", "transform", "union"),
+    "score": ("map", "keyed"),
     "weight": ("source",),
 }
 _UNSET = Operator(id=OperatorId("unset"), kind="map")
@@ -187,7 +188,7 @@ def _options(place: str, what: str, rules: ConnectorKind, connector: Connector) 
 def _runnable(operator: Operator) -> Iterator[Problem]:
     """What keeps an operator that can be simulated from being run."""
     place = f"operators.{operator.id}"
-    functions = [(f"{place}.utility", operator.utility)]
+    functions = [(f"{place}.utility", operator.utility), (f"{place}.score", operator.score)]
     for i, alternate in enumerate(operator.alternates):
         here = f"{alternate_place(operator, i)}.function"
         functions.append((here, alternate.function))

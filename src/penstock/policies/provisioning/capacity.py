@@ -72,7 +72,7 @@ def measured_alternates(snapshot: Snapshot) -> dict[str, tuple[Measured, ...]]:
             costs.append(mean if ran else None)
             selectivities.append(_selectivity(snapshot, r) if operator.kind != "source" else None)
             agreed = None if r is None or not table.known[r] else _finite(table.agreement[r])
-            values.append(agreed if agreed is not None and 0 < agreed <= 1 else None)
+            values.append(agreed if agreed is not None and 0 <= agreed <= 1 else None)
         off = [
             c / a.cost_s
             for c, a in zip(costs, operator.alternates, strict=True)

@@ -13,6 +13,8 @@ from penstock.spark.observe.task_measures import OperatorRecord, TaskRecord
 from penstock.telemetry import Alternates, Moments, Nodes, Operators, Streams, Tasks
 
 SHUFFLED = ("key", "spread")
+ALTERNATE_HALF_LIFE_S = 300.0
+"""Seconds after which what was measured of an alternate weighs half: data and machines change."""
 
 
 @dataclass(slots=True)
@@ -41,16 +43,29 @@ class _Task:
 
 @dataclass(slots=True)
 class _Alternate:
-    """Running totals of one alternate since the start."""
+    """What one alternate did lately; what was only audited counts for its cost and value."""
 
     service_s: Moments = field(default_factory=lambda: Moments.empty(1))
     rows_in: float = 0.0
     rows_out: float = 0.0
-    agreed: int = 0
-    compared: int = 0
+    agreed: float = 0.0
+    compared: float = 0.0
+
+    def fade(self, factor: float) -> None:
+        self.service_s = Moments(
+            self.service_s.count * factor, self.service_s.mean, self.service_s.m2 * factor
+        )
+        self.rows_in *= factor
+        self.rows_out *= factor
+        self.agreed *= factor
+        self.compared *= factor
 
     def add(self, record: OperatorRecord) -> None:
         self.service_s = self.service_s.merge(record.service_s)
+        if record.probe_rows:
+            self.service_s = self.service_s.merge(
+                Moments.known([record.probe_rows], record.probe_s / record.probe_rows, 0.0)
+            )
         self.rows_in += record.rows_in
         self.rows_out += record.rows_out
         self.agreed += record.agreed
@@ -58,7 +73,7 @@ class _Alternate:
 
 
 class OperatorTotals:
-    """Tables of a snapshot that come from task records; alternates are added up since the start."""
+    """Tables of a snapshot that come from task records; what alternates did fades with time."""
 
     def __init__(self, dataflow: Dataflow) -> None:
         self._flow = dataflow
@@ -79,12 +94,15 @@ class OperatorTotals:
         """One row per task that ran in the interval, and per state partition even if it did not."""
         found: dict[tuple[str, int], _Task] = {(op, i): _Task(executor=e) for (op, i), e in places.items()}
         state = set(found)
+        for alternate in self._alternates.values():
+            alternate.fade(0.5 ** (interval_s / ALTERNATE_HALF_LIFE_S))
         for record in records:
             for one in record.operators:
                 if one.operator not in self._flow.row:
                     continue
-                found.setdefault((one.operator, record.partition), _Task()).add(one, record.executor)
                 self._learn(one)
+                if one.calls:  # else it was only audited
+                    found.setdefault((one.operator, record.partition), _Task()).add(one, record.executor)
         for (op, index), executor in places.items():
             found[op, index].executor = executor  # where the state is, rather than where it last ran
         rows = sorted(found, key=lambda key: (self._flow.row[OperatorId(key[0])], key[1]))
@@ -141,7 +159,7 @@ class OperatorTotals:
         )
 
     def alternates(self) -> Alternates:
-        """What each alternate was seen to do since the start."""
+        """What each alternate was seen to do lately."""
         keys = [
             (i, j, o.id, a.name)
             for i, o in enumerate(self._flow.operators)

@@ -23,11 +23,15 @@ from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from penstock.spark.internals.task_controls import BATCH_KEY
 from penstock.spark.observe.machine_load import SAMPLER, HostSample, executor_id
+from penstock.spark.observe.utility_counts import UtilityCounts
 from penstock.telemetry.moments import Moments
 from penstock.telemetry.sketch import Sketch
 
 KEPT_BATCHES = 256
 """Batches whose records the driver holds until they are taken; older ones are dropped and counted."""
+
+KEPT_RUNS = 64
+"""Runs of which the driver remembers what ran in them."""
 
 TICK_BITS = 10
 TICK_S = (1 << TICK_BITS) / 1e6
@@ -54,6 +58,8 @@ class Tally:
         "compared",
         "m2",
         "mean_s",
+        "probe_rows",
+        "probe_s",
         "rows_in",
         "rows_out",
         "stalled_s",
@@ -61,7 +67,8 @@ class Tally:
 
     def __init__(self) -> None:
         self.rows_in = self.rows_out = self.bytes_in = self.bytes_out = self.calls = 0
-        self.agreed = self.compared = 0
+        self.compared = self.probe_rows = 0
+        self.agreed = self.probe_s = 0.0
         self.busy_s = self.stalled_s = self.mean_s = self.m2 = 0.0
 
     def add(
@@ -88,6 +95,11 @@ class Tally:
         self.stalled_s += min(stalled_s, busy_s)
         self.calls += 1
 
+    def probe(self, rows: int, seconds: float) -> None:
+        """Count records that went through for an audit only."""
+        self.probe_rows += rows
+        self.probe_s += seconds
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorRecord:
@@ -105,9 +117,12 @@ class OperatorRecord:
     """Of `busy_s`, time in which it could have run and had no CPU, because others had all."""
     mean_s: float
     m2: float
-    agreed: int = 0
-    """Of the rows `compared` with those of the best alternate, how many were the same."""
+    agreed: float = 0.0
+    """Of the rows `compared` with those of the best alternate, how many were the same, or what they scored."""
     compared: int = 0
+    probe_rows: int = 0
+    """Records that went through for an audit only, not counted in `rows_in`."""
+    probe_s: float = 0.0
 
     @property
     def service_s(self) -> Moments:
@@ -166,6 +181,8 @@ class TaskRecord:
     operators: tuple[OperatorRecord, ...] = ()
     streams: tuple[StreamRecord, ...] = ()
     sinks: tuple[SinkRecord, ...] = ()
+    utilities: tuple[tuple[str, UtilityCounts], ...] = ()
+    """What utilities the records at a shedder had, where it has a utility function."""
     sample: HostSample | None = None
 
 
@@ -177,6 +194,7 @@ class TaskMeasures:
         self.operators: dict[tuple[str, str], Tally] = {}
         self.streams: dict[str, list[int]] = {}
         self.sinks: dict[str, SourceTimes] = {}
+        self.utilities: dict[str, UtilityCounts] = {}
         self._started_s, self._cpu_s = time.time(), time.process_time()
         task = TaskContext.get()
         self.task_id = task.taskAttemptId() if task else -1
@@ -202,6 +220,11 @@ class TaskMeasures:
         """Count records that reached a sink."""
         self.sinks.setdefault(sink, SourceTimes()).add(source_times)
 
+    def useless(self, shedder: str, useless: NDArray[np.float64]) -> None:
+        """Count 1 - utility of records that came to a shedder."""
+        counts, before = UtilityCounts.of(useless), self.utilities.get(shedder)
+        self.utilities[shedder] = counts if before is None else before + counts
+
     def record(self) -> TaskRecord:
         """What was measured until now."""
         return TaskRecord(
@@ -225,6 +248,8 @@ class TaskMeasures:
                     m2=t.m2,
                     agreed=t.agreed,
                     compared=t.compared,
+                    probe_rows=t.probe_rows,
+                    probe_s=t.probe_s,
                 )
                 for (operator, alternate), t in self.operators.items()
             ),
@@ -233,6 +258,7 @@ class TaskMeasures:
                 for stream, (n, shed, size) in self.streams.items()
             ),
             sinks=tuple(times.record(sink) for sink, times in self.sinks.items()),
+            utilities=tuple(self.utilities.items()),
             sample=SAMPLER.taken(),
             **self._about,
         )
@@ -313,20 +339,23 @@ def _about(task: TaskContext | None) -> dict[str, Any]:
     }
 
 
-_current: TaskMeasures | None = None
+_current: dict[str, TaskMeasures] = {}
+"""By host: a Python worker runs one task at a time, but Spark may chain several functions in it."""
 
 
 def task_measures(host: str, accumulator: Accumulator[Any] | None) -> TaskMeasures:
-    """The measurements of the running task, registered with the accumulator the first time it asks."""
-    global _current  # a Python worker runs one host of one task at a time
+    """The measurements of the running task, registered with the accumulator the first time a host asks."""
     task = TaskContext.get()
     running = task.taskAttemptId() if task else -2
-    if _current is None or _current.task_id != running or _current.host != host:
-        _current = TaskMeasures(host)
+    found = _current.get(host)
+    if found is None or found.task_id != running:
+        for other in [name for name, measures in _current.items() if measures.task_id != running]:
+            del _current[other]
+        found = _current[host] = TaskMeasures(host)
         if accumulator is not None:
             with suppress(Exception):
-                accumulator.add([_current])
-    return _current
+                accumulator.add([found])
+    return found
 
 
 class Measures:
@@ -335,6 +364,7 @@ class Measures:
     def __init__(self, context: SparkContext | None = None, *, kept_batches: int = KEPT_BATCHES) -> None:
         self._lock = threading.Lock()
         self._batches: dict[_Key, dict[tuple[str, int], TaskRecord]] = {}
+        self._hosts: dict[str, set[str]] = {}
         self._kept_batches = kept_batches
         self.dropped_batches = 0
         """Batches that were never taken and had to make room."""
@@ -350,6 +380,9 @@ class Measures:
                     continue
                 batch = self._batches.setdefault((record.run_id, record.batch_id), {})
                 batch.setdefault((record.host, record.partition), record)
+                self._hosts.setdefault(record.run_id, set()).add(record.host)
+            while len(self._hosts) > KEPT_RUNS:
+                del self._hosts[next(iter(self._hosts))]
             while len(self._batches) > self._kept_batches:
                 del self._batches[next(iter(self._batches))]
                 self.dropped_batches += 1
@@ -362,6 +395,11 @@ class Measures:
             last: Mapping[int, _Key] = {key[1]: key for key in keys}
             taken = {key: self._batches.pop(key) for key in keys}
         return tuple(record for batch in sorted(last) for record in taken[last[batch]].values())
+
+    def hosts_of(self, run_id: str) -> frozenset[str]:
+        """Names of the hosts whose tasks have told something in this run."""
+        with self._lock:
+            return frozenset(self._hosts.get(run_id, ()))
 
     def waiting(self) -> tuple[int, ...]:
         """Ids of the batches with records not taken yet."""

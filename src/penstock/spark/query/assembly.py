@@ -1,8 +1,9 @@
-"""How the plan of a dataflow is put together from sections, and what each host does.
+"""How the plan of a dataflow is put together from stages, and what each stage does.
 
-A section becomes a chain: a host for each entry, then for each level a shuffle (with a keyed operator's state, or
-without) and a host, to the last host, which gives results. What is for a level further on rides along in messages.
-The result of a native operator is an entry like a source, and what it reads are results of a section of its own.
+A part of the dataflow becomes a chain: a `mapInArrow` for each entry, then for each shuffle a repartition (with a keyed
+operator's state, or without) and a `mapInArrow` beyond it, to the last one, which gives results. What is for a stage
+further on rides along in messages. The result of a native operator is an entry like a source, and what it reads are
+the results of a part of its own.
 """
 
 from __future__ import annotations
@@ -15,18 +16,29 @@ from typing import Any, Literal
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
-from pyspark.sql.types import StructField, StructType, TimestampType
+from pyspark.sql.types import DoubleType, StructField, StructType, TimestampType
 
 from penstock.dataflow.errors import DataflowError, Problem
 from penstock.dataflow.graph import Dataflow, Function, Operator, OperatorId, Stream
 from penstock.spark.observe.task_measures import Measures
-from penstock.spark.query.function_shipping import Shipment
+from penstock.spark.query.function_shipping import PackedFunctions
 from penstock.spark.query.keyed_runner import KeyedProcessor, KeyedProgram
-from penstock.spark.query.shuffle_messages import LABEL, MESSAGE_COLUMNS, Port, bucket_count
-from penstock.spark.query.sinks import Tagged
+from penstock.spark.query.sample_columns import merged_samples
+from penstock.spark.query.sampling import SAMPLE
+from penstock.spark.query.shuffle_messages import BUCKET_COUNTS, LABEL, MESSAGE_COLUMNS, Channel, bucket_count
+from penstock.spark.query.sinks import SinkMasks
 from penstock.spark.query.sources import read_source
-from penstock.spark.query.stage_runner import Door, Exit, Lane, Plain, Program, Step
-from penstock.spark.query.stages import ENTRIES, Section
+from penstock.spark.query.stage_runner import (
+    Input,
+    Output,
+    PlainResults,
+    Results,
+    Shedder,
+    StageProgram,
+    Step,
+)
+from penstock.spark.query.stages import ENTRIES, Stages
+from penstock.spark.query.state_codec import StateCodec
 from penstock.spark.query.user_functions import SOURCE_TIME, arrow_schema, columns_of
 
 OutputMode = Literal["append", "update"]
@@ -41,48 +53,47 @@ class Assembly:
         self.spark, self.dataflow, self.checkpoint = spark, dataflow, checkpoint
         self.output_mode: OutputMode = output_mode
         self.measures = Measures(spark.sparkContext)
-        self.programs: list[Program | KeyedProgram] = []
+        self.programs: list[StageProgram | KeyedProgram] = []
         self._entries: dict[OperatorId, DataFrame] = {}
         self._columns: dict[OperatorId, StructType] = {}
         self._counted: set[str] = set()
-        self._depth = _depths(dataflow)
         self._zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
 
-    def sinks(self) -> tuple[DataFrame, Tagged | None]:
+    def sinks(self) -> tuple[DataFrame, SinkMasks | None]:
         """The rows that reach the sinks, and how they are told apart."""
-        columns = {str(sink.id): self.arriving(sink.id) for sink in self.dataflow.sinks}
+        columns = {str(sink.id): without_sample(self.arriving(sink.id)) for sink in self.dataflow.sinks}
         streams = [stream for sink in self.dataflow.sinks for stream in self.dataflow.upstream(sink.id)]
         if len(columns) == 1:
             (only,) = columns.values()
-            return self._results(streams, Plain(schema=self.schema(only)), only, "sinks"), None
-        tagged = Tagged.of(columns, self._zone)
-        return self._results(streams, tagged, tagged.schema, "sinks"), tagged
+            return self._results(streams, PlainResults(schema=self.schema(only)), only, "sinks"), None
+        masks = SinkMasks.of(columns, self._zone)
+        return self._results(streams, masks, masks.schema, "sinks"), masks
 
-    def _results(self, streams: list[Stream], exit_: Exit, columns: StructType, name: str) -> DataFrame:
-        """What arrives on `streams`, computed in a section of its own."""
-        section = Section.of(self.dataflow, streams)
-        builder = _Hosts(self, section, exit_, name, {*self._counted})
-        self._counted |= {*section.runs_at, *(s.id for s in section.streams)}
-        entries = [id_ for id_ in section.runs_at if self.dataflow.operator(id_).kind in ENTRIES]
+    def _results(self, streams: list[Stream], results: Results, columns: StructType, name: str) -> DataFrame:
+        """What arrives on `streams`, computed in stages of its own."""
+        stages = Stages.of(self.dataflow, streams)
+        builder = _Programs(self, stages, results, name, {*self._counted})
+        self._counted |= {*stages.runs_in, *(s.id for s in stages.streams)}
+        entries = [id_ for id_ in stages.runs_in if self.dataflow.operator(id_).kind in ENTRIES]
         entries.sort(key=lambda id_: self.dataflow.row[id_])  # so Spark lists the sources in our order
         between = columns_of(MESSAGE_COLUMNS)
 
-        def hosted(frame: DataFrame, program: Program, level: int) -> DataFrame:
+        def mapped(frame: DataFrame, program: StageProgram, stage: int) -> DataFrame:
             self.programs.append(program)
-            run = _hosted(program, self.measures.accumulator)
-            return frame.mapInArrow(run, columns if level == section.last else between)
+            run = _arrow_function(program, self.measures.accumulator)
+            return frame.mapInArrow(run, columns if stage == stages.last else between)
 
-        parts = [hosted(self.entry(id_), builder.entry_host(id_), 0) for id_ in entries]
+        parts = [mapped(self.entry(id_), builder.of_entry(id_), 0) for id_ in entries]
         frame = reduce(DataFrame.union, parts)
-        for level in range(1, section.last + 1):
-            keyed = builder.keyed_at(level)
+        for stage in range(1, stages.last + 1):
+            keyed = builder.keyed_at(stage)
             if keyed is None:
-                frame = frame.repartition(builder.tasks_at(level), sql.col(LABEL))
+                frame = frame.repartition(builder.tasks_at(stage), sql.col(LABEL))
             else:
                 self.programs.append(keyed)
                 processor = KeyedProcessor(keyed, self.measures.accumulator)
                 frame = frame.groupBy(LABEL).transformWithState(processor, between, self.output_mode, "none")
-            frame = hosted(frame, builder.level_host(level), level)
+            frame = mapped(frame, builder.of_stage(stage), stage)
         return frame
 
     def entry(self, id_: OperatorId) -> DataFrame:
@@ -102,7 +113,7 @@ class Assembly:
         frames = []
         for stream in self.dataflow.upstream(operator.id):
             columns = self.leaving(stream.source)
-            frame = self._results([stream], Plain(schema=self.schema(columns)), columns, stream.id)
+            frame = self._results([stream], PlainResults(schema=self.schema(columns)), columns, stream.id)
             if stream.wiring == "key":
                 frame = frame.repartition(*(sql.col(f"`{name}`") for name in operator.key))
             elif stream.wiring == "spread":
@@ -117,7 +128,7 @@ class Assembly:
         if SOURCE_TIME not in frame.columns:
             # Nobody knows from which records its rows come: their latency is not measured, rather than wrong.
             frame = frame.withColumn(SOURCE_TIME, sql.lit(None).cast("timestamp"))
-        return frame
+        return merged_samples(frame)
 
     def arriving(self, id_: OperatorId) -> StructType:
         """The columns that an operator reads: those of its first input, in which the others must agree."""
@@ -127,13 +138,14 @@ class Assembly:
             other = self.leaving(stream.source)
             if sorted(first.names) != sorted(other.names):
                 message = (
-                    f"'{stream.source}' has the columns {other.names}, '{streams[0].source}' {first.names}"
+                    f"'{stream.source}' has the columns {without_sample(other).names}, "
+                    f"'{streams[0].source}' {without_sample(first).names}"
                 )
                 raise DataflowError([Problem(place=f"operators.{id_}.inputs", message=message)])
         return first
 
     def leaving(self, id_: OperatorId) -> StructType:
-        """The columns that leave an operator, source time included."""
+        """The columns that leave an operator, with source time and sample."""
         if id_ not in self._columns:
             operator = self.dataflow.operator(id_)
             if operator.kind in ENTRIES:
@@ -142,9 +154,10 @@ class Assembly:
                 columns = columns_of(operator.schema)
             else:
                 columns = self.arriving(id_)
-            if SOURCE_TIME not in columns.names:
-                columns = StructType([*columns.fields]).add(SOURCE_TIME, TimestampType())
-            self._columns[id_] = StructType([StructField(c.name, c.dataType) for c in columns.fields])
+            fields = [StructField(c.name, c.dataType) for c in columns.fields]
+            more = [(SOURCE_TIME, TimestampType()), *((name, DoubleType()) for name in SAMPLE)]
+            fields += [StructField(name, kind) for name, kind in more if name not in columns.names]
+            self._columns[id_] = StructType(fields)
         return self._columns[id_]
 
     def schema(self, columns: StructType) -> pa.Schema:
@@ -156,73 +169,84 @@ class Assembly:
         """Columns in which sources weigh their records."""
         return [source.weight for source in self.dataflow.sources if source.weight is not None]
 
-    def salt(self, id_: OperatorId) -> int:
-        """What makes shedding after this operator independent of shedding before it."""
-        return self._depth[id_] + 1
+    def keep_by(self, id_: OperatorId) -> tuple[str, ...]:
+        """The columns that decide from this operator on; none where those decide that did so before."""
+        operator = self.dataflow.operator(id_)
+        before = {self.kept_by(stream.source) for stream in self.dataflow.upstream(id_)}
+        return () if before == {operator.keep_by} else operator.keep_by
+
+    def kept_by(self, id_: OperatorId) -> tuple[str, ...] | None:
+        """The columns whose hash the records of an operator carry; None where they come from different ones."""
+        operator = self.dataflow.operator(id_)
+        if operator.keep_by or operator.kind == "source":
+            return operator.keep_by
+        before = {self.kept_by(stream.source) for stream in self.dataflow.upstream(id_)}
+        return before.pop() if len(before) == 1 else None
 
 
-class _Hosts:
-    """What the hosts of one section do."""
+class _Programs:
+    """What the stages of one part of a dataflow do."""
 
     def __init__(
-        self, assembly: Assembly, section: Section, exit_: Exit, name: str, counted: set[str]
+        self, assembly: Assembly, stages: Stages, results: Results, name: str, counted: set[str]
     ) -> None:
-        self._of, self._section, self._exit, self._name = assembly, section, exit_, name
+        self._of, self._stages, self._results, self._name = assembly, stages, results, name
         self._counted_before, self._flow = counted, assembly.dataflow
-        self._ports: dict[str, Port] = {}
+        self._channels: dict[str, Channel] = {}
         self._functions: list[Callable[..., Any] | None] = []
 
-    def entry_host(self, id_: OperatorId) -> Program:
-        """The host of an entry's rows."""
+    def of_entry(self, id_: OperatorId) -> StageProgram:
+        """What happens to an entry's rows before the first shuffle."""
         self._functions = []
         operator = self._flow.operator(id_)
-        own = None
+        source, columns = None, self._of.leaving(id_)
         if operator.kind == "source":
-            own = Lane(
-                stream=id_,
-                target=id_,
-                subject=id_,
-                salt=0,
-                keep_by=operator.keep_by,
-                utility=self._ship(operator.utility),
-                weight=operator.weight,
-                measured=id_ not in self._counted_before,
-            )
-        schema = self._of.schema(self._of.leaving(id_))
-        door = Door(port=None, schema=schema, leaving=self._lanes(id_, 0), source=own)
-        return self._program(f"{id_}=>{self._name}", 0, [door])
+            source = Shedder(subject=id_, utility=self._pack(operator.utility), weight=operator.weight)
+            columns = without_sample(columns)
+        entry = Input(
+            channel=None,
+            schema=self._of.schema(columns),
+            outputs=self._outputs(id_, 0),
+            source=source,
+            keep_by=self._of.keep_by(id_),
+            measured=id_ not in self._counted_before,
+        )
+        return self._program(f"{id_}=>{self._name}", 0, [entry])
 
-    def level_host(self, level: int) -> Program:
-        """The host beyond the shuffle of a level."""
+    def of_stage(self, stage: int) -> StageProgram:
+        """What happens beyond a shuffle."""
         self._functions = []
-        doors = []
-        for what, at in self._section.shuffles.items():
-            if at != level:
+        inputs = []
+        for what, at in self._stages.shuffles.items():
+            if at != stage:
                 continue
             if what in self._flow.row:
                 id_ = OperatorId(what)
-                schema = self._of.schema(self._of.leaving(id_))
-                lanes = self._lanes(id_, level)
-                doors.append(Door(port=self._port(f"{what}=>").number, schema=schema, leaving=lanes))
+                channel = self._channel(f"{what}=>")
+                outputs, keep_by = self._outputs(id_, stage), self._of.keep_by(id_)
             else:
-                stream = next(s for s in self._section.streams if s.id == what)
-                port, lane = self._port(what), self._lane(stream, level, beyond=True)
-                doors.append(Door(port=port.number, schema=port.schema, leaving=(lane,)))
-        if level == self._section.last:
-            for target in {s.target for s in self._section.streams if s.id in self._section.results}:
-                port = self._port(f"=>{target}")
-                rest = Lane(stream="", target=target, subject="", salt=0, leaves=True, measured=False)
-                doors.append(Door(port=port.number, schema=port.schema, leaving=(rest,)))
-        return self._program(f"level {level}=>{self._name}", level, doors)
+                stream = next(s for s in self._stages.streams if s.id == what)
+                channel, keep_by = self._channel(what), ()
+                outputs = (self._output(stream, stage, beyond=True),)
+            inputs.append(
+                Input(channel=channel.number, schema=channel.schema, outputs=outputs, keep_by=keep_by)
+            )
+        if stage == self._stages.last:
+            for target in {s.target for s in self._stages.streams if s.id in self._stages.results}:
+                channel = self._channel(f"=>{target}")
+                rest = Output(stream="", target=target, leaves=True, measured=False)
+                inputs.append(Input(channel=channel.number, schema=channel.schema, outputs=(rest,)))
+        return self._program(f"stage {stage}=>{self._name}", stage, inputs)
 
-    def keyed_at(self, level: int) -> KeyedProgram | None:
-        """The keyed operator whose state lies at a level."""
-        found = [w for w, at in self._section.shuffles.items() if at == level and w in self._flow.row]
+    def keyed_at(self, stage: int) -> KeyedProgram | None:
+        """The keyed operator whose state lies at the entrance of a stage."""
+        found = [w for w, at in self._stages.shuffles.items() if at == stage and w in self._flow.row]
         if not found:
             return None
         operator = self._flow.operator(found[0])
         assert operator.state is not None
-        port = self._port(operator.id)
+        channel = self._channel(operator.id)
+        functions = [_resolved(a.function) for a in operator.alternates]
         return KeyedProgram(
             name=operator.id,
             operator=operator.id,
@@ -230,99 +254,100 @@ class _Hosts:
             key=operator.key,
             alternates=tuple(a.name for a in operator.alternates),
             default=operator.alternates.index(operator.best),
-            arriving=port.schema,
+            arriving=channel.schema,
             schema=self._of.schema(self._of.leaving(operator.id)),
-            state=operator.state.schema,
-            state_width=len(columns_of(operator.state.schema)),
-            buckets=port.buckets,
-            arrives_at=port.number,
-            leaves_by=self._port(f"{operator.id}=>").number,
-            shipment=Shipment.of([_resolved(a.function) for a in operator.alternates]),
+            codec=StateCodec(
+                operator=operator.id,
+                declared=operator.state.schema,
+                width=len(columns_of(operator.state.schema)),
+                buckets=channel.buckets,
+            ),
+            arrives_at=channel.number,
+            leaves_by=self._channel(f"{operator.id}=>").number,
+            functions=PackedFunctions.of([*functions, _resolved(operator.score)]),
         )
 
-    def tasks_at(self, level: int) -> int:
-        """How many tasks the shuffle of a level without state has."""
+    def tasks_at(self, stage: int) -> int:
+        """How many tasks the shuffle before a stage without state has."""
         targets = [
             self._flow.operator(s.target)
-            for s in self._section.streams
-            if self._section.shuffles.get(s.id) == level
+            for s in self._stages.streams
+            if self._stages.shuffles.get(s.id) == stage
         ]
         return max(tasks_of(target, self._of.spark) for target in targets)
 
-    def _program(self, name: str, level: int, doors: list[Door]) -> Program:
-        reached = {lane.target for door in doors for lane in door.leaving if _stays(lane)}
+    def _program(self, name: str, stage: int, inputs: list[Input]) -> StageProgram:
+        reached = {output.target for entry in inputs for output in entry.outputs if output.stays}
         steps = []
         for id_ in self._flow.topological:
             if id_ in reached:
-                step = self._step(id_, level)
-                reached |= {lane.target for lane in step.leaving if _stays(lane)}
+                step = self._step(id_, stage)
+                reached |= {output.target for output in step.outputs if output.stays}
                 steps.append(step)
-        return Program(
+        return StageProgram(
             name=name,
-            doors=tuple(doors),
+            inputs=tuple(inputs),
             steps=tuple(steps),
-            ports={port.number: port for port in self._ports.values()},
-            exit=self._exit if level == self._section.last else None,
-            shipment=Shipment.of(self._functions),
+            channels={channel.number: channel for channel in self._channels.values()},
+            results=self._results if stage == self._stages.last else None,
+            functions=PackedFunctions.of(self._functions),
         )
 
-    def _step(self, id_: str, level: int) -> Step:
+    def _step(self, id_: str, stage: int) -> Step:
         operator = self._flow.operator(id_)
         named = () if operator.kind == "union" else operator.alternates
         return Step(
             operator=operator.id,
             takes=operator.takes,
             alternates=tuple(a.name for a in operator.alternates),
-            functions=tuple(i for a in named if (i := self._ship(a.function)) is not None),
+            functions=tuple(i for a in named if (i := self._pack(a.function)) is not None),
             default=operator.alternates.index(operator.best),
             schema=self._of.schema(self._of.leaving(operator.id)),
-            leaving=self._lanes(operator.id, level),
+            outputs=self._outputs(operator.id, stage),
+            keep_by=self._of.keep_by(operator.id),
+            score=self._pack(operator.score),
             measured=operator.id not in self._counted_before,
         )
 
-    def _lanes(self, id_: OperatorId, level: int) -> tuple[Lane, ...]:
-        return tuple(self._lane(stream, level) for stream in self._section.streams if stream.source == id_)
+    def _outputs(self, id_: OperatorId, stage: int) -> tuple[Output, ...]:
+        return tuple(self._output(stream, stage) for stream in self._stages.streams if stream.source == id_)
 
-    def _lane(self, stream: Stream, level: int, *, beyond: bool = False) -> Lane:
-        """The stream as a host at `level` sees it: before its shuffle, if it has one, or `beyond`."""
+    def _output(self, stream: Stream, stage: int, *, beyond: bool = False) -> Output:
+        """The stream as `stage` sees it: before its shuffle, if it has one, or `beyond`."""
         source, target = self._flow.operator(stream.source), self._flow.operator(stream.target)
-        result, port, leaves = stream.id in self._section.results, None, False
+        result, channel, leaves = stream.id in self._stages.results, None, False
         if target.kind == "keyed" and not result:
-            port = self._port(target.id).number
-        elif stream.id in self._section.shuffles and not beyond:
-            port = self._port(stream.id).number
+            channel = self._channel(target.id).number
+        elif stream.id in self._stages.shuffles and not beyond:
+            channel = self._channel(stream.id).number
         elif result:
-            leaves = level == self._section.last
-            port = None if leaves else self._port(f"=>{target.id}").number
-        expected = self._of.leaving(source.id) if target.kind == "transform" else self._of.arriving(target.id)
-        arrived = Lane(
+            leaves = stage == self._stages.last
+            channel = None if leaves else self._channel(f"=>{target.id}").number
+        arrived = Output(
             stream=stream.id,
             target=target.id,
-            subject="",
-            salt=0,
-            port=port,
+            channel=channel,
             leaves=leaves,
-            to_sink=target.kind == "sink" and (beyond or stream.id not in self._section.shuffles),
+            to_sink=target.kind == "sink" and (beyond or stream.id not in self._stages.shuffles),
             measured=False,
         )
         if beyond:  # kept, counted and conformed before the shuffle
             return arrived
+        given = self._of.leaving(source.id)
+        expected = given if target.kind == "transform" else self._of.arriving(target.id)
+        weight = next((w for w in self._of.weights if w in given.names), None)
         return replace(
             arrived,
-            subject=stream.id,
-            salt=self._of.salt(source.id),
-            keep_by=source.keep_by,
-            utility=self._ship(source.utility),
-            weight=next((w for w in self._of.weights if w in self._of.leaving(source.id).names), None),
-            columns=None if expected == self._of.leaving(source.id) else self._of.schema(expected),
+            shedder=Shedder(subject=stream.id, utility=self._pack(source.utility), weight=weight),
+            columns=None if expected == given else self._of.schema(expected),
             measured=stream.id not in self._counted_before,
         )
 
-    def _port(self, what: str) -> Port:
-        """The port of a keyed operator's rows (`id`) or results (`id=>`), of a stream, or to a target (`=>id`)."""
-        if what not in self._ports:
+    def _channel(self, what: str) -> Channel:
+        """The channel of a keyed operator's rows (`id`) or results (`id=>`), of a stream, or to a target (`=>id`)."""
+        if what not in self._channels:
             key: tuple[str, ...] = ()
-            parts, buckets, copies = 1, bucket_count(1), 0
+            parts, buckets, copies = BUCKET_COUNTS[0], BUCKET_COUNTS[0], 0
             if what.startswith("=>"):
                 columns = self._result_columns(what.removeprefix("=>"))
             elif what.endswith("=>"):
@@ -334,7 +359,7 @@ class _Hosts:
                 most = operator.parallelism.maximum
                 buckets = bucket_count(most, operator.state.bytes_per_task * most)
             else:
-                stream = next(s for s in self._section.streams if s.id == what)
+                stream = next(s for s in self._stages.streams if s.id == what)
                 target = self._flow.operator(stream.target)
                 columns, parts = self._of.arriving(target.id), tasks_of(target, self._of.spark)
                 key = target.key if stream.wiring == "key" else ()
@@ -342,27 +367,27 @@ class _Hosts:
                 if stream.wiring == "broadcast":
                     copies = self._copies(stream)
             schema = self._of.schema(columns)
-            number = len(self._ports)
-            self._ports[what] = Port(
+            number = len(self._channels)
+            self._channels[what] = Channel(
                 number=number, schema=schema, key=key, parts=parts, buckets=buckets, copies=copies
             )
-        return self._ports[what]
+        return self._channels[what]
 
     def _copies(self, stream: Stream) -> int:
         """How many partitions the shuffle of a broadcast has."""
-        level = self._section.shuffles[stream.id]
-        if any(at == level and what in self._flow.row for what, at in self._section.shuffles.items()):
+        stage = self._stages.shuffles[stream.id]
+        if any(at == stage and what in self._flow.row for what, at in self._stages.shuffles.items()):
             message = "live, a broadcast cannot arrive beside a keyed operator; put a spread map before it"
             raise DataflowError([Problem(place=f"operators.{stream.target}.inputs", message=message)])
-        return self.tasks_at(level)
+        return self.tasks_at(stage)
 
     def _result_columns(self, target: str) -> StructType:
         if self._flow.operator(target).kind == "transform":
-            (stream,) = (s for s in self._section.streams if s.id in self._section.results)
+            (stream,) = (s for s in self._stages.streams if s.id in self._stages.results)
             return self._of.leaving(stream.source)
-        return self._of.arriving(OperatorId(target))
+        return without_sample(self._of.arriving(OperatorId(target)))
 
-    def _ship(self, function: Function | None) -> int | None:
+    def _pack(self, function: Function | None) -> int | None:
         if function is None:
             return None
         self._functions.append(_resolved(function))
@@ -375,27 +400,20 @@ def tasks_of(operator: Operator, spark: SparkSession) -> int:
     return most if most > 1 else spark.sparkContext.defaultParallelism
 
 
-def _hosted(
-    program: Program, accumulator: Any
+def without_sample(columns: StructType) -> StructType:
+    """The columns that a sink gets."""
+    return StructType([field for field in columns.fields if field.name not in SAMPLE])
+
+
+def _arrow_function(
+    program: StageProgram, accumulator: Any
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def host(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return program.run(batches, accumulator)
 
-    host.__name__ = program.name  # so Spark's plan says which host it is
-    return host
-
-
-def _stays(lane: Lane) -> bool:
-    return lane.port is None and not lane.leaves
+    run.__name__ = program.name  # so Spark's plan says which stage it is
+    return run
 
 
 def _resolved(function: Function | None) -> Callable[..., Any] | None:
     return None if function is None else function.resolve()
-
-
-def _depths(dataflow: Dataflow) -> dict[OperatorId, int]:
-    """How many streams lie between an operator and the farthest source above it."""
-    depths: dict[OperatorId, int] = {}
-    for id_ in dataflow.topological:
-        depths[id_] = max((depths[stream.source] + 1 for stream in dataflow.upstream(id_)), default=0)
-    return depths

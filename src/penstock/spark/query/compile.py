@@ -1,7 +1,7 @@
 """A declared dataflow as one ordinary Structured Streaming query.
 
-Everything stateless between two shuffles runs in a single host; every operator runs once, whatever branches and meets
-again. `assembly` puts the plan together, `docs/guide/spark.md` tells it to users.
+Everything stateless between two shuffles runs in one `mapInArrow`; every operator runs once, whatever branches and
+meets again. `assembly` puts the plan together, `docs/guide/spark.md` tells it to users.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from penstock.dataflow.validation import problems
 from penstock.spark.observe.task_measures import Measures
 from penstock.spark.query.assembly import Assembly, OutputMode
 from penstock.spark.query.keyed_runner import KeyedProgram
-from penstock.spark.query.sinks import Tagged, batch_function, native_writer
-from penstock.spark.query.stage_runner import Program
+from penstock.spark.query.sinks import SinkMasks, batch_function, native_writer
+from penstock.spark.query.stage_runner import StageProgram
 from penstock.spark.session import ROCKSDB
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
@@ -42,11 +42,11 @@ class CompiledDataflow:
     measures: Measures
     """Fills up while the query runs."""
     hosts: tuple[str, ...]
-    """Names of the hosts, which task records carry."""
-    programs: tuple[Program | KeyedProgram, ...]
+    """Names of the stages, which task records carry."""
+    programs: tuple[StageProgram | KeyedProgram, ...]
     state_partitions: int
     output_mode: OutputMode
-    tagged: Tagged | None
+    masks: SinkMasks | None
 
     def start(self, *, trigger_s: float = 0.0, available_now: bool = False) -> StreamingQuery:
         """The running query: a batch every `trigger_s` seconds, or (`available_now`) what is there and then the end.
@@ -54,12 +54,12 @@ class CompiledDataflow:
         A query started again on the same checkpoint continues where the last one was.
         """
         sinks = self.dataflow.sinks
-        if self.tagged is None:
+        if self.masks is None:
             assert sinks[0].connector is not None
             writer = native_writer(self.frame, sinks[0].connector, self.dataflow.name)
         else:
             writer = self.frame.writeStream.queryName(self.dataflow.name)
-            writer = writer.foreachBatch(batch_function(self.spark, self.tagged, sinks))
+            writer = writer.foreachBatch(batch_function(self.spark, self.masks, sinks))
         writer = writer.outputMode(self.output_mode).option("checkpointLocation", self.checkpoint)
         if available_now:
             writer = writer.trigger(availableNow=True)
@@ -90,7 +90,7 @@ def compile_dataflow(
     if found:
         raise DataflowError(found)
     assembly = Assembly(spark, dataflow, str(checkpoint), output_mode)
-    frame, tagged = assembly.sinks()
+    frame, masks = assembly.sinks()
     return CompiledDataflow(
         spark=spark,
         dataflow=dataflow,
@@ -101,7 +101,7 @@ def compile_dataflow(
         programs=tuple(assembly.programs),
         state_partitions=state_partitions or _state_partitions(spark, dataflow),
         output_mode=output_mode,
-        tagged=tagged,
+        masks=masks,
     )
 
 

@@ -1,8 +1,8 @@
 """How users' functions reach the workers.
 
 A function of an installed package travels by name and is imported there. Any other (a main program, a flow file, a
-module that only this process can find) travels by value, with the globals it uses. Functions that are shipped
-together share their globals, and a worker unpacks each shipment once, so what a function keeps in a global (a
+module that only this process can find) travels by value, with the globals it uses. Functions that are packed
+together share their globals, and a worker unpacks each pack once, so what a function keeps in a global (a
 model, a connection) lives as long as the worker.
 """
 
@@ -28,14 +28,14 @@ _INSTALLED = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Shipment:
+class PackedFunctions:
     """Functions, packed."""
 
     data: bytes
     digest: str
 
     @classmethod
-    def of(cls, functions: Sequence[Callable[..., Any] | None]) -> Shipment:
+    def of(cls, functions: Sequence[Callable[..., Any] | None]) -> PackedFunctions:
         """The functions, in this order, ready to travel."""
         with _by_value(_not_installed(functions)):
             data = cloudpickle.dumps(tuple(functions))

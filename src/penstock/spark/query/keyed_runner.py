@@ -1,7 +1,7 @@
-"""The keyed host: a user's stateful function over Spark's own state store.
+"""A keyed operator: a user's stateful function over Spark's own state store.
 
 Spark's per-key Python interfaces cost about a millisecond per key and batch. So keys are gathered in a fixed number of
-*buckets* by their hash: the host before the shuffle packs each bucket's rows into one Arrow message, Spark shuffles
+*buckets* by their hash: the stage before the shuffle packs each bucket's rows into one Arrow message, Spark shuffles
 and stores by bucket, and the function is called here for each key of a bucket, on slices of one sorted table. A
 bucket's state is one binary value with the states of its keys. It lives in Spark's state store like any other state:
 checkpointed, exact, movable with its partition.
@@ -9,9 +9,8 @@ checkpointed, exact, movable with its partition.
 
 from __future__ import annotations
 
-import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,9 +26,11 @@ from penstock.dataflow.graph import Takes
 from penstock.spark.internals.task_controls import current_controls
 from penstock.spark.observe.machine_load import stalled_s
 from penstock.spark.observe.task_measures import task_measures
-from penstock.spark.query.function_shipping import Shipment
-from penstock.spark.query.shuffle_messages import LABEL, PAYLOAD, PORT, unpack
+from penstock.spark.query.function_shipping import PackedFunctions
+from penstock.spark.query.sampling import HASH, WEIGHT, sample_of
+from penstock.spark.query.shuffle_messages import CHANNEL, LABEL, PAYLOAD, unpack
 from penstock.spark.query.stage_runner import alternate_control
+from penstock.spark.query.state_codec import StateCodec, States
 from penstock.spark.query.user_functions import (
     SOURCE_TIME,
     SOURCE_TIME_TYPE,
@@ -38,19 +39,16 @@ from penstock.spark.query.user_functions import (
     as_records,
     conform,
     from_records,
+    without_sample,
 )
 
 STATE = "keys"
 """Spark's name of the state variable."""
 
 
-class StateError(RuntimeError):
-    """State in the checkpoint that does not fit the operator."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedProgram:
-    """What the host of a keyed operator does."""
+    """What the stage of a keyed operator does."""
 
     name: str
     operator: str
@@ -60,15 +58,12 @@ class KeyedProgram:
     default: int
     arriving: pa.Schema
     schema: pa.Schema
-    state: str
-    """Columns of the state, as declared."""
-    state_width: int
-    buckets: int
+    codec: StateCodec
     arrives_at: int
-    """Port of the rows for this operator; others ride along."""
+    """Channel of the rows for this operator; others ride along."""
     leaves_by: int
-    """Port of its results."""
-    shipment: Shipment
+    """Channel of its results."""
+    functions: PackedFunctions
     """The function of each alternate."""
 
     def fold(self, messages: list[Any], stored: bytes | None, accumulator: Any) -> tuple[Any, bytes | None]:
@@ -76,37 +71,25 @@ class KeyedProgram:
         measures = task_measures(self.name, accumulator)
         wanted = current_controls().get(alternate_control(self.operator))
         which = self.alternates.index(wanted) if wanted in self.alternates else self.default
-        function = self.shipment.unpack()[which]
-        states = self._restored(stored)
+        function = self.functions.unpack()[which]
+        states = {} if stored is None else self.codec.decode(stored)
         rows = unpack(messages, self.arriving)
         began, stalled = time.perf_counter(), stalled_s()
         try:
             out, spent, counts = self._each_key(function, rows, states)
+            busy_s, stalled = time.perf_counter() - began, stalled_s() - stalled
+            state = self.codec.encode(states) if states else None
         except Exception as error:
             error.add_note(f"in operator '{self.operator}', alternate '{self.alternates[which]}'")
             raise
-        busy_s, stalled = time.perf_counter() - began, stalled_s() - stalled
         per_record = spent / counts
         m2 = float(np.sum(counts * (per_record - spent.sum() / counts.sum()) ** 2))
         tally = measures.tally(self.operator, self.alternates[which])
         tally.add(rows.num_rows, out.num_rows, rows.nbytes, out.nbytes, busy_s, m2, stalled)
-        state = pickle.dumps((self.buckets, self.state, states), protocol=5) if states else None
         return (out.serialize().to_pybytes() if out.num_rows else None), state
 
-    def _restored(self, stored: bytes | None) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-        if stored is None:
-            return {}
-        buckets, columns, states = pickle.loads(stored)
-        if (buckets, columns) != (self.buckets, self.state):
-            raise StateError(
-                f"the checkpoint of operator '{self.operator}' has state '{columns}' in {buckets} buckets, its "
-                f"declaration now gives '{self.state}' in {self.buckets}; declare state and parallelism as "
-                "before, or start with a new checkpoint"
-            )
-        return dict(states)
-
     def _each_key(
-        self, function: Callable[..., Any], rows: pa.RecordBatch, states: dict[Any, Any]
+        self, function: Callable[..., Any], rows: pa.RecordBatch, states: States
     ) -> tuple[pa.RecordBatch, NDArray[np.float64], NDArray[np.int64]]:
         keys, rows, starts, ends = grouped(rows, self.key)
         slices = _slices(rows, self.takes, starts, ends)
@@ -120,15 +103,14 @@ class KeyedProgram:
             else:
                 states[key] = self._checked(state)
             marks.append(time.perf_counter())
-        times = rows.column(SOURCE_TIME).cast(SOURCE_TIME_TYPE).view(pa.int64())
-        # Rows of a key are ordered by source time: the last is the latest.
-        latest = times.take(pa.array(ends - 1))
-        return joined(results, self.takes, self.schema, latest), np.diff(marks), ends - starts
+        carried = _carried(rows, starts, ends)
+        return joined(results, self.takes, self.schema, carried), np.diff(marks), ends - starts
 
     def _checked(self, state: Any) -> tuple[Any, ...]:
-        if not isinstance(state, tuple) or len(state) != self.state_width:
+        width = self.codec.width
+        if not isinstance(state, tuple) or len(state) != width:
             raise ResultError(
-                f"state must be a tuple of {self.state_width} values ({self.state}), not {state!r}"
+                f"state must be a tuple of {width} values ({self.codec.declared}), not {state!r}"
             )
         return tuple(v.item() if isinstance(v, np.generic) else v for v in state)
 
@@ -165,20 +147,35 @@ def _slices(
     if takes == "pandas":
         frame = rows.to_pandas()
         return (frame.iloc[a:b] for a, b in pairs)
-    records = as_records(rows)
+    records = as_records(without_sample(rows))
     return (records[a:b] for a, b in pairs)
 
 
-def joined(results: list[Any], takes: Takes, schema: pa.Schema, latest: pa.Array) -> pa.RecordBatch:
-    """The results of all keys as one batch; rows without a source time get the latest of their key."""
+def _carried(rows: pa.RecordBatch, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> dict[str, pa.Array]:
+    """Per key: the latest time, the hash that all its rows have in common (else none), and their mean weight."""
+    # Rows of a key are ordered by source time: the last is the latest.
+    carried = {SOURCE_TIME: rows.column(SOURCE_TIME).cast(SOURCE_TIME_TYPE).take(pa.array(ends - 1))}
+    if rows.schema.get_field_index(HASH) >= 0:
+        hashes, weights = sample_of(rows)
+        low, high = np.minimum.reduceat(hashes, starts), np.maximum.reduceat(hashes, starts)
+        carried[HASH] = pa.array(np.where(low == high, low, np.nan), from_pandas=True)
+        carried[WEIGHT] = pa.array(np.add.reduceat(weights, starts) / (ends - starts))
+    return carried
+
+
+def joined(
+    results: list[Any], takes: Takes, schema: pa.Schema, carried: Mapping[str, pa.Array]
+) -> pa.RecordBatch:
+    """The results of all keys as one batch; what rows do not carry themselves they have from their key."""
     if takes == "record":
         lists = [[] if r is None else [r] if isinstance(r, dict) else list(r) for r in results]
         counts = [len(part) for part in lists]
         records = [record for part in lists for record in part]
-        own = None
+        columns = {name: _repeated(column, counts) for name, column in carried.items()}
         if any(SOURCE_TIME in record for record in records):
             own = pa.array([record.get(SOURCE_TIME) for record in records], SOURCE_TIME_TYPE)
-        return from_records(records, schema, _times(own, latest, counts))
+            columns[SOURCE_TIME] = pc.coalesce(own, columns[SOURCE_TIME])
+        return from_records(records, schema, columns)
     counts = [0 if r is None else len(r) for r in results]
     parts = [r for r, count in zip(results, counts, strict=True) if count]
     if not parts:
@@ -188,20 +185,18 @@ def joined(results: list[Any], takes: Takes, schema: pa.Schema, latest: pa.Array
     else:
         tables = [part if isinstance(part, pa.Table) else pa.Table.from_batches([part]) for part in parts]
         rows = as_batch(pa.concat_tables(tables, promote_options="default"), schema)
-    at = rows.schema.get_field_index(SOURCE_TIME)
-    own = None if at < 0 else rows.column(at).cast(SOURCE_TIME_TYPE)
-    times = _times(own, latest, counts)
-    if at < 0:
-        return conform(rows.append_column(SOURCE_TIME, times), schema)
-    return conform(rows.set_column(at, SOURCE_TIME, times), schema)
+    for name, column in carried.items():
+        at = rows.schema.get_field_index(name)
+        if at < 0:
+            rows = rows.append_column(name, _repeated(column, counts))
+        elif rows.column(at).null_count:
+            own = rows.column(at).cast(column.type)
+            rows = rows.set_column(at, name, pc.coalesce(own, _repeated(column, counts)))
+    return conform(rows, schema)
 
 
-def _times(own: pa.Array | None, latest: pa.Array, counts: list[int]) -> pa.Array:
-    """The rows' own source times; the latest of their key where they have none."""
-    if own is not None and not own.null_count:
-        return own
-    repeated = latest.take(pa.array(np.repeat(np.arange(len(counts)), counts))).view(SOURCE_TIME_TYPE)
-    return repeated if own is None else pc.coalesce(own, repeated)
+def _repeated(column: pa.Array, counts: list[int]) -> pa.Array:
+    return column.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
 
 
 class KeyedProcessor(StatefulProcessor):
@@ -218,7 +213,7 @@ class KeyedProcessor(StatefulProcessor):
         """Fold what is for this operator, pass on the rest."""
         program, mine = self._program, []
         for row in rows:
-            if row[PORT] == program.arrives_at:
+            if row[CHANNEL] == program.arrives_at:
                 mine.append(row[PAYLOAD])
             else:
                 yield row
@@ -231,7 +226,7 @@ class KeyedProcessor(StatefulProcessor):
         elif stored is not None:
             self._state.clear()
         if out is not None:
-            yield Row(**{LABEL: key[0], PORT: program.leaves_by, PAYLOAD: out})
+            yield Row(**{LABEL: key[0], CHANNEL: program.leaves_by, PAYLOAD: out})
 
     def close(self) -> None:
         """Nothing to close."""

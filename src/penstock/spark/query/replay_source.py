@@ -24,7 +24,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 from penstock.dataflow.load import Load
-from penstock.spark.query.function_shipping import Shipment
+from penstock.spark.query.function_shipping import PackedFunctions
 from penstock.spark.query.user_functions import SOURCE_TIME, SOURCE_TIME_TYPE, arrow_schema, conform
 
 NAME = "penstock-replay"
@@ -80,7 +80,7 @@ class ReplayOptions:
     source: str
     load: Load
     path: str | None = None
-    generator: Shipment | None = None
+    generator: PackedFunctions | None = None
     partitions: int = 2
     rows: int | None = None
     """Records in all; None: without end."""
@@ -114,7 +114,7 @@ class ReplayOptions:
         names = ("source", "path", "partitions", "rows", "max_rows_per_batch", "resume")
         return cls(
             load=Load(tuple(times), tuple(rates), json.loads(options["period_s"])),
-            generator=packed and Shipment(base64.b64decode(packed[0]), packed[1]),
+            generator=packed and PackedFunctions(base64.b64decode(packed[0]), packed[1]),
             **{name: json.loads(options[name]) for name in names},
         )
 

@@ -1,8 +1,8 @@
-"""How rows cross a shuffle: packed in Arrow messages, addressed to a port beyond it.
+"""How rows cross a shuffle: packed in Arrow messages, each in a channel.
 
-A message is one row for Spark: a *label*, by which Spark partitions, a *port*, the place where its rows enter the part
-of the dataflow beyond the shuffle, and the rows as one Arrow message. Spark moves few large rows instead of many
-small ones, and rows for a later shuffle or for a sink ride along unopened, so nothing upstream runs twice.
+A message is one row for Spark: a *label*, by which Spark partitions, the number of a *channel*, which says what the
+rows are and where they enter a later stage, and the rows as one Arrow message. Spark moves few large rows instead of
+many small ones, and rows for a later shuffle or for a sink ride along unopened, so nothing upstream runs twice.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.spark.query.sampling import record_hashes
+from penstock.spark.query.record_hash import record_hashes
+from penstock.spark.query.sampling import SAMPLE
 from penstock.spark.query.user_functions import conform
 
-LABEL, PORT, PAYLOAD = "label", "port", "payload"
-MESSAGE_COLUMNS = f"{LABEL} int, {PORT} int, {PAYLOAD} binary"
-MESSAGES = pa.schema([(LABEL, pa.int32()), (PORT, pa.int32()), (PAYLOAD, pa.binary())])
+LABEL, CHANNEL, PAYLOAD = "label", "channel", "payload"
+MESSAGE_COLUMNS = f"{LABEL} int, {CHANNEL} int, {PAYLOAD} binary"
+MESSAGES = pa.schema([(LABEL, pa.int32()), (CHANNEL, pa.int32()), (PAYLOAD, pa.binary())])
 BUCKET_COUNTS = (24, 48, 120, 240, 840)
 BUCKET_BYTES = 1 << 20
 """State of a bucket is read and written as a whole: larger ones than this are split, as far as is declared."""
@@ -75,8 +76,8 @@ def spark_hash(values: NDArray[np.int32]) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Port:
-    """Where rows enter beyond a shuffle, and how they are dealt out: by `key`, in `parts`, or all to everyone."""
+class Channel:
+    """Where rows enter beyond a shuffle, and how they are dealt out: by `key`, by the whole record, or all to all."""
 
     number: int
     schema: pa.Schema
@@ -86,30 +87,27 @@ class Port:
     copies: int = 0
     """Partitions beyond the shuffle that all get all rows; 0: each row goes to one."""
 
-    def pack(self, rows: pa.RecordBatch, turn: int) -> pa.RecordBatch:
-        """The rows as messages; `turn` moves on from batch to batch, so that unkeyed ones go round the labels."""
+    def pack(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows as messages. Where a row goes depends on the row alone: a task that runs again sends the same."""
         rows, labels = conform(rows, self.schema), bucket_labels(self.buckets)
         if self.copies:
             return self._addressed(
                 [rows.serialize().to_pybytes()] * self.copies, partition_labels(self.copies)
             )
-        if self.key:
-            buckets = (record_hashes(rows, self.key, salt=_SALT) % np.uint64(self.buckets)).astype(np.int64)
-            order = np.argsort(buckets, kind="stable")
-            buckets, rows = buckets[order], rows.take(pa.array(order))
-            starts = np.flatnonzero(np.diff(buckets, prepend=-1))
-            chosen = labels[buckets[starts]]
-        else:
-            parts = min(self.parts, rows.num_rows)
-            starts = np.arange(parts) * rows.num_rows // parts
-            chosen = labels[(turn + np.arange(parts)) % len(labels)]
+        columns = self.key or [name for name in rows.schema.names if name not in SAMPLE]
+        parts = self.buckets if self.key else self.parts
+        part = (record_hashes(rows, columns, salt=_SALT) % np.uint64(parts)).astype(np.int64)
+        order = np.argsort(part, kind="stable")
+        part, rows = part[order], rows.take(pa.array(order))
+        starts = np.flatnonzero(np.diff(part, prepend=-1))
+        chosen = labels[part[starts]]
         ends = np.append(starts[1:], rows.num_rows)
         messages = [rows.slice(a, b - a).serialize().to_pybytes() for a, b in zip(starts, ends, strict=True)]
         return self._addressed(messages, chosen)
 
     def _addressed(self, messages: list[bytes], labels: NDArray[np.int32]) -> pa.RecordBatch:
-        ports = np.full(len(messages), self.number, np.int32)
-        columns = [pa.array(labels), pa.array(ports), pa.array(messages, pa.binary())]
+        channel = np.full(len(messages), self.number, np.int32)
+        columns = [pa.array(labels), pa.array(channel), pa.array(messages, pa.binary())]
         return pa.RecordBatch.from_arrays(columns, schema=MESSAGES)
 
 

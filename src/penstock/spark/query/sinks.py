@@ -1,6 +1,6 @@
 """Where results go: a native Spark sink when a dataflow has one sink, else one `foreachBatch` that serves all.
 
-With several sinks the hosts emit the rows of all of them in one pass, each row with a bit mask of its sinks; the
+With several sinks the last stage emits the rows of all of them in one pass, each row with a bit mask of its sinks; the
 batch is computed once, cached, and written to each sink in turn.
 """
 
@@ -20,14 +20,14 @@ from pyspark.sql.types import LongType, StructField, StructType
 from penstock.dataflow.graph import Connector, Operator
 from penstock.spark.query.user_functions import arrow_schema
 
-TAG = "sinks"
+MASK = "sinks"
 
 BatchFunction = Callable[[DataFrame, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tagged:
-    """Rows for several sinks leave a host together; sinks with the same columns share them."""
+class SinkMasks:
+    """Rows for several sinks leave the last stage together; sinks with the same columns share them."""
 
     bits: Mapping[str, int]
     groups: Mapping[str, int]
@@ -37,7 +37,7 @@ class Tagged:
     """`schema` in Arrow's terms."""
 
     @classmethod
-    def of(cls, sinks: Mapping[str, StructType], zone: str = "UTC") -> Tagged:
+    def of(cls, sinks: Mapping[str, StructType], zone: str = "UTC") -> SinkMasks:
         """The layout for these sinks and their columns."""
         distinct: list[StructType] = []
         groups = {}
@@ -56,11 +56,11 @@ class Tagged:
 
     def emit(self, leaving: list[tuple[str, pa.RecordBatch]]) -> Iterable[pa.RecordBatch]:
         """One wide batch for each distinct batch, masked with all the sinks it goes to."""
-        masks: dict[int, tuple[pa.RecordBatch, int, int]] = {}
+        found: dict[int, tuple[pa.RecordBatch, int, int]] = {}
         for sink, batch in leaving:
-            _, mask, _ = masks.get(id(batch), (batch, 0, 0))
-            masks[id(batch)] = batch, mask | self.bits[sink], self.groups[sink]
-        for batch, mask, group in masks.values():
+            _, mask, _ = found.get(id(batch), (batch, 0, 0))
+            found[id(batch)] = batch, mask | self.bits[sink], self.groups[sink]
+        for batch, mask, group in found.values():
             arrays = [pa.array(np.full(batch.num_rows, mask))]
             for each, columns in enumerate(self.columns):
                 kinds = [self.layout.field(len(arrays) + i).type for i in range(len(columns))]
@@ -73,13 +73,13 @@ class Tagged:
     def rows_of(self, sink: str, frame: DataFrame) -> DataFrame:
         """The rows for one sink, with its own columns."""
         group, names = self.groups[sink], self.columns[self.groups[sink]].names
-        mine = frame.where(sql.col(TAG).bitwiseAND(sql.lit(self.bits[sink])) != 0)
+        mine = frame.where(sql.col(MASK).bitwiseAND(sql.lit(self.bits[sink])) != 0)
         return mine.select(*(sql.col(f"{group}_{i}").alias(name) for i, name in enumerate(names)))
 
 
 def _wide(sets: tuple[StructType, ...]) -> StructType:
     """The mask, then every set of columns, under names that cannot clash."""
-    fields = [StructField(TAG, LongType())]
+    fields = [StructField(MASK, LongType())]
     for group, columns in enumerate(sets):
         fields += [StructField(f"{group}_{i}", c.dataType) for i, c in enumerate(columns.fields)]
     return StructType(fields)
@@ -112,7 +112,7 @@ def _native_writer(frame: DataFrame, connector: Connector) -> DataStreamWriter:
     return frame.writeStream.format("noop")
 
 
-def batch_function(spark: SparkSession, tagged: Tagged, sinks: Iterable[Operator]) -> BatchFunction:
+def batch_function(spark: SparkSession, masks: SinkMasks, sinks: Iterable[Operator]) -> BatchFunction:
     """What `foreachBatch` does for a dataflow with several sinks."""
     writers = {
         operator.id: _batch_writer(spark, operator.connector) for operator in sinks if operator.connector
@@ -123,7 +123,7 @@ def batch_function(spark: SparkSession, tagged: Tagged, sinks: Iterable[Operator
         frame.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             for sink, writer in writers.items():
-                writer(tagged.rows_of(sink, frame), batch_id)
+                writer(masks.rows_of(sink, frame), batch_id)
         finally:
             frame.unpersist()
 

@@ -15,7 +15,7 @@ from penstock.dataflow.connectors import OptionValue
 from penstock.dataflow.errors import DataflowError, Problem
 from penstock.dataflow.graph import Connector, Operator
 from penstock.spark.query import replay_source as replay
-from penstock.spark.query.function_shipping import Shipment
+from penstock.spark.query.function_shipping import PackedFunctions
 from penstock.spark.query.user_functions import SOURCE_TIME, columns_of
 
 
@@ -80,7 +80,7 @@ def _replay(spark: SparkSession, operator: Operator, connector: Connector, check
         source=operator.id,
         load=connector.load,
         path=None if path is None else str(path),
-        generator=None if function is None else Shipment.of([function]),
+        generator=None if function is None else PackedFunctions.of([function]),
         partitions=int(connector.options.get("partitions", 2)),
         rows=replay_rows(connector),
         max_rows_per_batch=_whole(connector.options.get("max_rows_per_batch")),

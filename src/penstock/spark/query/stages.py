@@ -1,9 +1,9 @@
-"""Sections of a dataflow: which operators run on which side of which shuffle.
+"""Stages of a dataflow: which operators run on which side of which shuffle.
 
-A *section* is a part of the dataflow without native operators, from its entries (sources, results of native operators)
-to the streams that leave it. Level 0 lies before the first shuffle, level n beyond the n-th. An operator runs at
-every level at which rows reach it, so a union waits for nothing. What reads a broadcast runs at one level only: all
-its inputs are shuffled to where the broadcast arrives.
+Native operators cut a dataflow into parts, each from its entries (sources, results of native operators) to the streams
+that leave it. Within a part, stage 0 lies before the first shuffle, stage n beyond the n-th. An operator runs in every
+stage in which rows reach it, so a union waits for nothing. What reads a broadcast runs in one stage only: all its
+inputs are shuffled to where the broadcast arrives.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ ENTRIES = ("source", "transform")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """A part of the dataflow between entries and results, with the levels of its operators and shuffles."""
+class Stages:
+    """A part of the dataflow between entries and results, with the stages of its operators and shuffles."""
 
     streams: tuple[Stream, ...]
     """All that flows within it; in declared order."""
     results: frozenset[str]
     """Streams that leave it."""
-    runs_at: dict[OperatorId, frozenset[int]]
-    """Levels at which an operator's rows come out."""
+    runs_in: dict[OperatorId, frozenset[int]]
+    """Stages in which an operator's rows come out."""
     shuffles: dict[str, int] = field(default_factory=dict)
-    """Level beyond each shuffled stream, and (by id) of each keyed operator."""
+    """Stage beyond each shuffled stream, and (by id) of each keyed operator."""
 
     @property
     def last(self) -> int:
-        """The level of the results."""
+        """The stage of the results."""
         return max(self.shuffles.values(), default=0)
 
     @classmethod
-    def of(cls, dataflow: Dataflow, results: list[Stream]) -> Section:
+    def of(cls, dataflow: Dataflow, results: list[Stream]) -> Stages:
         """Everything upstream of `results`, as far as the nearest entries."""
         wanted, todo = {stream.id for stream in results}, [stream.source for stream in results]
         while todo:
@@ -45,33 +45,33 @@ class Section:
                 todo.extend(s.source for s in new)
         streams = tuple(s for s in dataflow.streams if s.id in wanted)
         inside = {s.source for s in streams}
-        runs_at: dict[OperatorId, frozenset[int]] = {}
+        runs_in: dict[OperatorId, frozenset[int]] = {}
         shuffles: dict[str, int] = {}
         keyed = 0
         for id_ in dataflow.topological:
             arriving = [s for s in streams if s.target == id_]
             kind = dataflow.operator(id_).kind
             if kind == "keyed" and id_ in inside:
-                # Each has a level of its own, in order: Spark's stateful operators are then ours, one for one.
-                keyed = 1 + max(keyed, *(max(runs_at[s.source]) for s in arriving))
-                runs_at[id_], shuffles[id_] = frozenset({keyed}), keyed
+                # Each has a stage of its own, in order: Spark's stateful operators are then ours, one for one.
+                keyed = 1 + max(keyed, *(max(runs_in[s.source]) for s in arriving))
+                runs_in[id_], shuffles[id_] = frozenset({keyed}), keyed
             elif kind in ENTRIES and id_ in inside:
-                runs_at[id_] = frozenset({0})
+                runs_in[id_] = frozenset({0})
             elif any(s.wiring == "broadcast" for s in arriving):
-                level = 1 + max(max(runs_at[s.source]) for s in arriving)
-                shuffles |= dict.fromkeys((s.id for s in arriving), level)
+                stage = 1 + max(max(runs_in[s.source]) for s in arriving)
+                shuffles |= dict.fromkeys((s.id for s in arriving), stage)
                 if id_ in inside:
-                    runs_at[id_] = frozenset({level})
+                    runs_in[id_] = frozenset({stage})
             else:
-                levels: set[int] = set()
+                stages: set[int] = set()
                 for stream in arriving:
                     if stream.wiring == "forward" or kind in ENTRIES:
-                        levels |= runs_at[stream.source]
+                        stages |= runs_in[stream.source]
                     else:
-                        shuffles[stream.id] = max(runs_at[stream.source]) + 1
-                        levels.add(shuffles[stream.id])
+                        shuffles[stream.id] = max(runs_in[stream.source]) + 1
+                        stages.add(shuffles[stream.id])
                 if id_ in inside:
-                    runs_at[id_] = frozenset(levels)
+                    runs_in[id_] = frozenset(stages)
         return cls(
-            streams=streams, results=frozenset(s.id for s in results), runs_at=runs_at, shuffles=shuffles
+            streams=streams, results=frozenset(s.id for s in results), runs_in=runs_in, shuffles=shuffles
         )

@@ -1,14 +1,15 @@
-"""Calling users' functions in the form they take, and getting Arrow batches with a source time back.
+"""Calling users' functions in the form they take, and getting Arrow batches back that still tell where rows come from.
 
-Every record carries its true source time in the column `source_time`. A function that returns the column keeps its
-values. Where it leaves the column out: a record function's results have the time of the record they came from;
-as many rows as came in have their times, in order; otherwise all rows have the latest time of the batch.
+Some columns travel with a record through functions that know nothing of them: its true source time (`source_time`) and
+its sample (`sampling`). A function that returns them keeps their values. Where it leaves them out: a record function's
+results have those of the record they came from; as many rows as came in have theirs, in order. Otherwise the rows are
+new records: all have the latest time of the batch, no hash yet, and the mean weight.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC
 from typing import Any
 
@@ -20,9 +21,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from penstock.dataflow.graph import Takes
+from penstock.spark.query.sampling import HASH, SAMPLE, WEIGHT
 
 SOURCE_TIME = "source_time"
 SOURCE_TIME_TYPE = pa.timestamp("us", tz="UTC")
+CARRIED = (SOURCE_TIME, *SAMPLE)
 
 Records = list[dict[str, Any]]
 
@@ -65,14 +68,25 @@ def call(
 
 
 def finished(result: Any, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The result of a function that got the whole batch, with a source time."""
+    """The result of a function that got the whole batch, with the columns that travel along."""
     rows = as_batch(result, schema)
-    if rows.schema.get_field_index(SOURCE_TIME) < 0:
-        times = batch.column(SOURCE_TIME)
-        if rows.num_rows != batch.num_rows:
-            times = pa.repeat(pc.max(times), rows.num_rows)
-        rows = rows.append_column(SOURCE_TIME, times)
+    same = rows.num_rows == batch.num_rows
+    for name in _carried(batch, schema):
+        if rows.schema.get_field_index(name) < 0:
+            column = batch.column(name)
+            rows = rows.append_column(name, column if same else of_new_records(name, column, rows.num_rows))
     return conform(rows, schema)
+
+
+def of_new_records(name: str, column: pa.Array, count: int) -> pa.Array:
+    """What `count` records that came from all records of a column carry."""
+    if name == HASH:
+        return pa.nulls(count, column.type)
+    return pa.repeat(pc.mean(pc.fill_null(column, 1.0)) if name == WEIGHT else pc.max(column), count)
+
+
+def _carried(batch: pa.RecordBatch, schema: pa.Schema) -> list[str]:
+    return [name for name in CARRIED if name in schema.names and name in batch.schema.names]
 
 
 def _call_records(
@@ -81,7 +95,7 @@ def _call_records(
     results: Records = []
     origin: list[int] = []
     marks = [time.perf_counter()]
-    for i, record in enumerate(as_records(batch)):
+    for i, record in enumerate(as_records(without_sample(batch))):
         result = function(record)
         if result is None:
             pass
@@ -95,8 +109,13 @@ def _call_records(
         marks.append(time.perf_counter())
     spent = np.diff(marks)
     m2 = float(np.sum((spent - spent.mean()) ** 2)) if spent.size else 0.0
-    times = batch.column(SOURCE_TIME).take(pa.array(origin, pa.int64()))
-    return from_records(results, schema, times), m2
+    rows = pa.array(origin, pa.int64())
+    return from_records(results, schema, {n: batch.column(n).take(rows) for n in _carried(batch, schema)}), m2
+
+
+def without_sample(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch without the columns of sampling."""
+    return batch.select([name for name in batch.schema.names if name not in SAMPLE])
 
 
 def as_records(batch: pa.RecordBatch) -> Records:
@@ -106,11 +125,11 @@ def as_records(batch: pa.RecordBatch) -> Records:
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-def from_records(records: Records, schema: pa.Schema, times: pa.Array) -> pa.RecordBatch:
-    """Dicts as a batch with the given source times; a key without a column is left out, a missing one null."""
+def from_records(records: Records, schema: pa.Schema, carried: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """Dicts as a batch with the given columns; a key without a column is left out, a missing one null."""
     arrays = [
-        times.cast(field.type)
-        if field.name == SOURCE_TIME
+        carried[field.name].cast(field.type)
+        if field.name in carried
         else pa.array([record.get(field.name) for record in records], field.type)
         for field in schema
     ]
@@ -127,7 +146,7 @@ def as_batch(result: Any, schema: pa.Schema) -> pa.RecordBatch:
         batches = result.combine_chunks().to_batches()
         return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=result.schema)
     if isinstance(result, pd.DataFrame):
-        missing = [name for name in schema.names if name not in result.columns and name != SOURCE_TIME]
+        missing = [name for name in schema.names if name not in result.columns and name not in CARRIED]
         if missing:
             raise ResultError(
                 f"column '{missing[0]}' is missing; the function returned {list(result.columns)}"

@@ -1,6 +1,4 @@
-"""Keyed programs and the messages between hosts, without Spark."""
-
-import pickle
+"""Keyed programs and the messages between stages, without Spark."""
 
 import numpy as np
 import pandas as pd
@@ -8,16 +6,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from penstock.spark.query.function_shipping import Shipment
-from penstock.spark.query.keyed_runner import KeyedProgram, StateError
+from penstock.spark.query.function_shipping import PackedFunctions
+from penstock.spark.query.keyed_runner import KeyedProgram
 from penstock.spark.query.shuffle_messages import (
     MESSAGES,
-    Port,
+    Channel,
     bucket_count,
     bucket_labels,
     spark_hash,
     unpack,
 )
+from penstock.spark.query.state_codec import StateCodec, StateError
 from penstock.spark.query.user_functions import ResultError
 from tests.spark_offline.batches import SCHEMA, START_US, a_batch
 
@@ -41,6 +40,10 @@ def sums_of_batches(key, rows, state):
     return pa.RecordBatch.from_pydict({"name": [key[0]], "total": [total]}), (total,)
 
 
+def a_codec(declared="total long"):
+    return StateCodec(operator="sums", declared=declared, width=1, buckets=24)
+
+
 def a_keyed_program(function, takes, **changes):
     given = {
         "name": "sums",
@@ -51,12 +54,10 @@ def a_keyed_program(function, takes, **changes):
         "default": 0,
         "arriving": SCHEMA,
         "schema": SUMS,
-        "state": "total long",
-        "state_width": 1,
-        "buckets": 24,
+        "codec": a_codec(),
         "arrives_at": 0,
         "leaves_by": 1,
-        "shipment": Shipment.of([function]),
+        "functions": PackedFunctions.of([function, None]),
     }
     return KeyedProgram(**given | changes)
 
@@ -82,17 +83,19 @@ class TestKeyed:
         ]
         second, state = fold(program, [a_batch(1, 6)], state)
         assert [(r["name"], r["total"]) for r in second] == [("x0", 9)]
-        assert pickle.loads(state) == (24, "total long", {("x0",): (9,), ("x1",): (5,), ("x2",): (7,)})
-        assert all(type(s[0]) is int for s in pickle.loads(state)[2].values())
+        states = program.codec.decode(state)
+        assert states == {("x0",): (9,), ("x1",): (5,), ("x2",): (7,)}
+        assert all(type(s[0]) is int for s in states.values())
 
     def test_rows_of_a_key_come_in_order_of_their_source_time(self):
         def look(key, rows, state):
             return None, ([r["n"] for r in rows],)
 
         batch = a_batch(9).take(pa.array([8, 3, 1, 0, 7, 6, 2, 5, 4]))
-        rows, state = fold(a_keyed_program(look, "record"), [batch])
+        codec = a_codec("seen array<long>")
+        rows, state = fold(a_keyed_program(look, "record", codec=codec), [batch])
         assert rows == []
-        assert pickle.loads(state)[2] == {("x0",): ([0, 3, 6],), ("x1",): ([1, 4, 7],), ("x2",): ([2, 5, 8],)}
+        assert codec.decode(state) == {("x0",): ([0, 3, 6],), ("x1",): ([1, 4, 7],), ("x2",): ([2, 5, 8],)}
 
     def test_none_forgets_the_key(self):
         _, state = fold(a_keyed_program(sums_of_records, "record"), [a_batch()])
@@ -103,11 +106,16 @@ class TestKeyed:
     def test_keys_of_several_columns_with_nulls(self):
         schema = pa.schema([("a", pa.int64()), ("b", pa.string()), SCHEMA.field("source_time")])
         rows = [{"a": a, "b": b} for a in (1, None) for b in ("x", None) for _ in range(3)]
+        codec = a_codec()
         program = a_keyed_program(
-            lambda key, rows, state: (None, (len(rows),)), "record", key=("a", "b"), arriving=schema
+            lambda key, rows, state: (None, (len(rows),)),
+            "record",
+            key=("a", "b"),
+            arriving=schema,
+            codec=codec,
         )
         _, state = fold(program, [pa.RecordBatch.from_pylist(rows, schema=schema)])
-        assert pickle.loads(state)[2] == {
+        assert codec.decode(state) == {
             (1, "x"): (3,),
             (1, None): (3,),
             (None, "x"): (3,),
@@ -125,8 +133,9 @@ class TestKeyed:
 
     def test_a_changed_state_is_refused(self):
         _, state = fold(a_keyed_program(sums_of_records, "record"), [a_batch()])
+        other = a_keyed_program(sums_of_records, "record", codec=a_codec("total double"))
         with pytest.raises(StateError, match=r"'total long' in 24 buckets.*'total double'"):
-            fold(a_keyed_program(sums_of_records, "record", state="total double"), [a_batch()], state)
+            fold(other, [a_batch()], state)
 
     @pytest.mark.parametrize("state", [(1, 2), [1], 1])
     def test_a_wrong_state_is_told(self, state):
@@ -136,12 +145,12 @@ class TestKeyed:
 
 class TestMessages:
     def test_packing_by_key_loses_nothing_and_keeps_keys_together(self):
-        port = Port(number=3, schema=SCHEMA, buckets=24, key=("name",))
+        channel = Channel(number=3, schema=SCHEMA, buckets=24, key=("name",))
         names = [f"k{i % 97}" for i in range(1000)]
         batch = a_batch(1000).set_column(1, "name", pa.array(names))
-        out = port.pack(batch, 0)
+        out = channel.pack(batch)
         assert out.schema == MESSAGES
-        assert set(out.column("port").to_pylist()) == {3}
+        assert set(out.column("channel").to_pylist()) == {3}
         assert sorted(unpack(out.column("payload"), SCHEMA).column("n").to_pylist()) == list(range(1000))
         buckets: dict[str, set[int]] = {}
         for label, _, message in zip(*out.columns, strict=True):
@@ -150,14 +159,26 @@ class TestMessages:
         assert all(len(found) == 1 for found in buckets.values())
         assert len({next(iter(found)) for found in buckets.values()}) > 15
 
-    def test_spreading_deals_out_evenly_and_goes_round(self):
-        port = Port(number=0, schema=SCHEMA, buckets=24, parts=4)
-        out = port.pack(a_batch(1001), 22)
+    def test_spreading_deals_out_over_all_parts(self):
+        out = Channel(number=0, schema=SCHEMA, buckets=24, parts=4).pack(a_batch(4000))
         sizes = [unpack([message], SCHEMA).num_rows for message in out.column("payload")]
-        assert sorted(sizes) == [250, 250, 250, 251]
-        labels = bucket_labels(24)
-        assert out.column("label").to_pylist() == [labels[i] for i in (22, 23, 0, 1)]
-        assert port.pack(a_batch(2), 0).num_rows == 2
+        assert sum(sizes) == 4000
+        assert len(sizes) == 4
+        # five standard deviations of a binomial
+        assert max(abs(size - 1000) for size in sizes) < 5 * np.sqrt(4000 * 0.25 * 0.75)
+        assert out.column("label").to_pylist() == bucket_labels(24)[:4].tolist()
+
+    def test_a_spread_record_goes_to_its_part_whatever_came_before_it(self):
+        channel = Channel(number=0, schema=SCHEMA, buckets=24, parts=4)
+
+        def places(*batches):
+            found = {}
+            for batch in batches:
+                for label, _, message in zip(*channel.pack(batch).columns, strict=True):
+                    found |= dict.fromkeys(unpack([message], SCHEMA).column("n").to_pylist(), label.as_py())
+            return found
+
+        assert places(a_batch(200)) == places(a_batch(50, 150), a_batch(100, 50), a_batch(50))
 
     @pytest.mark.parametrize("partitions", [1, 2, 3, 4, 6, 8, 12, 24])
     def test_buckets_are_even_over_partitions(self, partitions):

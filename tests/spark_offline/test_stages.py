@@ -2,16 +2,16 @@
 
 from penstock.dataflow import flow
 from penstock.dataflow.connectors import discard, rate
-from penstock.spark.query.stages import Section
+from penstock.spark.query.stages import Stages
 
 
 def step(record):
     return record
 
 
-class TestSections:
+class TestStages:
     def build(self):
-        f = flow("levels")
+        f = flow("stages")
         left = f.source("left", rate(10))
         right = f.source("right", rate(10))
         one = left.keyed("one", step, key="value", state="n long", schema="value long")
@@ -21,17 +21,17 @@ class TestSections:
         right.sink("raw", discard())
         return f.build()
 
-    def test_every_keyed_operator_has_its_level_and_rows_are_used_where_they_are(self):
+    def test_every_keyed_operator_has_its_stage_and_rows_are_used_where_they_are(self):
         flow_ = self.build()
         sinks = [s for sink in flow_.sinks for s in flow_.upstream(sink.id)]
-        section = Section.of(flow_, sinks)
-        assert section.shuffles == {"one": 1, "two": 2, "both->spread": 3}
-        assert section.runs_at["both"] == {0, 1, 2}
-        assert section.runs_at["spread"] == {3}
-        assert section.last == 3
+        stages = Stages.of(flow_, sinks)
+        assert stages.shuffles == {"one": 1, "two": 2, "both->spread": 3}
+        assert stages.runs_in["both"] == {0, 1, 2}
+        assert stages.runs_in["spread"] == {3}
+        assert stages.last == 3
 
     def test_only_what_is_upstream_belongs_to_it(self):
         flow_ = self.build()
-        section = Section.of(flow_, [s for s in flow_.streams if s.id == "right->raw"])
-        assert set(section.runs_at) == {"right"}
-        assert section.last == 0
+        stages = Stages.of(flow_, [s for s in flow_.streams if s.id == "right->raw"])
+        assert set(stages.runs_in) == {"right"}
+        assert stages.last == 0
