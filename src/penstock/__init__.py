@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from penstock.dataflow import staircase as staircase
     from penstock.errors import UserError as UserError
     from penstock.spark.attach import attach as attach
+    from penstock.spark.frames import alternates as alternates
+    from penstock.spark.frames import shed as shed
+    from penstock.spark.query.frame_points import frames_of as frames_of
 
 _MODULE_OF = {
     "Dataflow": "penstock.dataflow",
@@ -35,14 +38,17 @@ _MODULE_OF = {
     "RunResult": "penstock.api.result",
     "UserError": "penstock.errors",
     "alternate": "penstock.dataflow",
+    "alternates": "penstock.spark.frames",
     "attach": "penstock.spark.attach",
     "bursts": "penstock.dataflow",
     "constant": "penstock.dataflow",
     "flow": "penstock.dataflow",
+    "frames_of": "penstock.spark.query.frame_points",
     "random_walk": "penstock.dataflow",
     "read_trace": "penstock.dataflow",
     "run": "penstock.api.run",
     "serve": "penstock.api.page",
+    "shed": "penstock.spark.frames",
     "simulate": "penstock.api.simulate",
     "sine": "penstock.dataflow",
     "staircase": "penstock.dataflow",
@@ -58,5 +64,6 @@ def __getattr__(name: str) -> Any:
 
         return version("penstock")
     if name in _MODULE_OF:
-        return getattr(import_module(_MODULE_OF[name]), name)
+        module = import_module(_MODULE_OF[name])
+        return getattr(module, name, module)  # `estimate` is a module itself
     raise AttributeError(f"module 'penstock' has no attribute '{name}'")
