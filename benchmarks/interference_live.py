@@ -43,7 +43,7 @@ from penstock.spark.internals.executors import Executors
 from penstock.spark.internals.pacing import stop_cleanly
 from penstock.spark.internals.state import StatePartitions
 from penstock.spark.launch import have_executors, launch
-from penstock.spark.pilot import Autopilot
+from penstock.spark.pilot import Pilot
 from penstock.spark.runtime import SparkRuntime
 from penstock.spark.session import create_session
 from penstock.telemetry import Snapshot
@@ -177,7 +177,7 @@ def run(
     )
     query, seen = runtime.query, Notes()
     policy = PolicyRun(policy=Interference(), options=InterferenceOptions())
-    pilot = Autopilot(runtime, [policy], settings=Settings(interval_s=INTERVAL_S), subscribers=[seen])
+    pilot = Pilot(runtime, [policy], settings=Settings(interval_s=INTERVAL_S), subscribers=[seen])
     wait_for(query, 0)
     executors = {e.id for e in Executors(runtime.spark).list()}
     runtime.moves.move(even_moves(runtime.moves.places(), executors)).wait(120)

@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     from penstock.spark.attach import attach as attach
     from penstock.spark.frames import alternates as alternates
     from penstock.spark.frames import shed as shed
+    from penstock.spark.goals import Goals as Goals
     from penstock.spark.query.frame_points import frames_of as frames_of
 
 _MODULE_OF = {
     "Dataflow": "penstock.dataflow",
     "DataflowError": "penstock.dataflow",
+    "Goals": "penstock.spark.goals",
     "Load": "penstock.dataflow",
     "RunResult": "penstock.api.result",
     "UserError": "penstock.errors",

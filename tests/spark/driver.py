@@ -26,7 +26,7 @@ from penstock.policies.policy import Proposal
 from penstock.spark.internals.executors import Executors
 from penstock.spark.internals.pacing import stop_cleanly
 from penstock.spark.launch import controls_of, launch
-from penstock.spark.pilot import Autopilot
+from penstock.spark.pilot import Pilot
 from penstock.spark.runtime import SparkRuntime
 from penstock.spark.session import create_session
 from penstock.telemetry import Snapshot
@@ -94,7 +94,7 @@ def main(master: str, folder: Path) -> None:
     )
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    pilot = Autopilot(
+    pilot = Pilot(
         runtime,
         [PolicyRun(policy=SwitchAndGather())],
         settings=Settings(interval_s=1.0),

@@ -19,7 +19,7 @@ from penstock.spark.internals.gateway import progress_since
 from penstock.spark.internals.pacing import stop_cleanly
 from penstock.spark.launch import launch
 from penstock.spark.observe.progress import BatchProgress, batches_of
-from penstock.spark.pilot import Autopilot
+from penstock.spark.pilot import Pilot
 from tests.spark.flows import Collected, replayed
 from tests.spark.streams import finished_batch, wait_for
 
@@ -92,7 +92,7 @@ def test_a_cheaper_alternate_carries_what_the_best_cannot(local_spark: SparkSess
         batches = sorted(sink.batches.items())
         return [by for by, _ in groupby(rows[0]["by"] for _, rows in batches if rows)]
 
-    with Autopilot(runtime, policies, settings=Settings(interval_s=INTERVAL_S)) as pilot:
+    with Pilot(runtime, policies, settings=Settings(interval_s=INTERVAL_S)) as pilot:
         try:
             wait_for(lambda: len(switches()) >= 3, what="the switch and the return")
         except AssertionError:

@@ -14,7 +14,7 @@ from penstock.spark.internals.executors import Executors
 from penstock.spark.internals.pacing import stop_cleanly
 from penstock.spark.internals.tasks import TaskMetrics
 from penstock.spark.launch import launch
-from penstock.spark.pilot import Autopilot
+from penstock.spark.pilot import Pilot
 from penstock.spark.runtime import SparkRuntime
 from tests.spark.correlated import KEYS, correlated
 from tests.spark.streams import finished_batch, wait_for
@@ -51,7 +51,7 @@ def test_remote_shuffle_bytes_fall_by_a_third(cluster_spark: SparkSession, tmp_p
     metrics = TaskMetrics(cluster_spark)
     before = remote_bytes_per_record(runtime, metrics)
     policies = [PolicyRun(policy=TaskPlacement(time.monotonic), options=QUICK)]
-    with Autopilot(runtime, policies, settings=Settings(interval_s=1.0)) as pilot:
+    with Pilot(runtime, policies, settings=Settings(interval_s=1.0)) as pilot:
 
         def together() -> bool:
             places = runtime.moves.places()

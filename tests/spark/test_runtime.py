@@ -26,7 +26,7 @@ from penstock.spark.internals.executors import Executors
 from penstock.spark.internals.pacing import stop_cleanly
 from penstock.spark.internals.repartition import repartition_reason
 from penstock.spark.launch import launch
-from penstock.spark.pilot import Autopilot
+from penstock.spark.pilot import Pilot
 from penstock.spark.query.record_hash import record_hashes
 from penstock.spark.runtime import RuntimeOptions, SparkRuntime
 from penstock.telemetry import MachineClass
@@ -206,7 +206,7 @@ def test_a_fault_of_ours_never_stops_the_query(local_spark: SparkSession, tmp_pa
     finished_batch(runtime.query, 0)
     # A gauge that fails, besides a policy that raises.
     runtime.looks.gauges = replace(runtime.looks.gauges, tasks=_Broken())
-    with Autopilot(runtime, [PolicyRun(policy=Raising())], settings=Settings(interval_s=1.0)) as pilot:
+    with Pilot(runtime, [PolicyRun(policy=Raising())], settings=Settings(interval_s=1.0)) as pilot:
         before = finished_batch(runtime.query, 0)
         wait_for(lambda: sum(pilot.loop.faults.values()) >= 3, what="three faults")
         finished_batch(runtime.query, before + 2)

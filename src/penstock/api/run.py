@@ -27,7 +27,7 @@ from penstock.spark.cluster.jars import kafka_connector_conf
 from penstock.spark.cluster.loopback import LoopbackCluster
 from penstock.spark.internals.executors import Executors
 from penstock.spark.launch import controls_of, have_executors, launch
-from penstock.spark.pilot import Autopilot
+from penstock.spark.pilot import Pilot
 from penstock.spark.runtime import EXECUTOR, RuntimeOptions, SparkRuntime
 from penstock.spark.session import create_session
 from penstock.spark.several_queries import SharedRuntime, launch_shared
@@ -112,7 +112,7 @@ def run(
         stack.callback(runtime.stop)
         # Before that: the batch that a stop cuts short is no error.
         stack.callback(spark.sparkContext.setLogLevel, "OFF")
-        autopilot = Autopilot(
+        autopilot = Pilot(
             runtime,
             runs,
             settings=settings,
@@ -202,7 +202,7 @@ def _stopping_on_signals(stop: threading.Event) -> Iterator[None]:
 
 
 def _figures(
-    dataflow: Dataflow, totals: Totals, runtime: SparkRuntime | SharedRuntime, autopilot: Autopilot
+    dataflow: Dataflow, totals: Totals, runtime: SparkRuntime | SharedRuntime, autopilot: Pilot
 ) -> dict[str, Any]:
     usage = runtime.usage
     return {

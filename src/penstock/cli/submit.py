@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -20,9 +20,9 @@ from penstock.errors import InputError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
-    from penstock.spark.pilot import Autopilot
+    from penstock.control.changes import Mode
+    from penstock.spark.pilot import Pilot
     from penstock.web.server import PageServer
 
 LOOK_S = 0.5
@@ -117,29 +117,21 @@ def _checked(given: Mapping[str, Any]) -> Wanted:
 
 
 def _watch(given: Mapping[str, Any], stop: threading.Event, say: Say) -> None:
-    """Look for running queries and steer them, one after the other, until the program ends."""
+    """Attach to the application once it is there, and again if the program makes another one."""
     log = logging.getLogger("penstock")
     log.propagate = False  # the program's own log stays its own
     log.addHandler(_OneLine(say))
-    pilot: Autopilot | None = None
+    pilot: Pilot | None = None
     page: PageServer | None = None
-    others: set[str] = set()
     while not stop.wait(LOOK_S):
-        running = _running()
         if pilot is not None and not pilot.running:
             pilot, page = _ended(pilot, page)
-        for spark, query in running:
-            if pilot is None:
-                wanted = _checked({**_from_conf(spark), **given})
-                pilot, page = _steer(spark, query, wanted, say)
-                others.add(str(query.runId))
-            elif str(query.runId) not in others:
-                others.add(str(query.runId))
-                say(f"query {query.name or query.id} runs beside the one that is controlled, without control")
+        if pilot is None and (spark := _session()) is not None:
+            pilot, page = _steer(spark, _checked({**_from_conf(spark), **given}), say)
     _ended(pilot, page)
 
 
-def _ended(pilot: Autopilot | None, page: PageServer | None) -> tuple[None, None]:
+def _ended(pilot: Pilot | None, page: PageServer | None) -> tuple[None, None]:
     if page is not None:
         page.close()
     if pilot is not None:
@@ -148,33 +140,24 @@ def _ended(pilot: Autopilot | None, page: PageServer | None) -> tuple[None, None
     return None, None
 
 
-def _running() -> list[tuple[SparkSession, StreamingQuery]]:
-    """Queries that have ended a batch, each with its session. Asks nothing before the program has imported PySpark."""
+def _session() -> SparkSession | None:
+    """The session of the program, once it has one. Asks nothing before the program has imported PySpark."""
     pyspark = sys.modules.get("pyspark")
     context = getattr(getattr(pyspark, "SparkContext", None), "_active_spark_context", None)
-    if (
-        context is None or getattr(context, "_jsc", None) is None
-    ):  # it is set before its constructor has ended
-        return []
+    if context is None or getattr(context, "_jsc", None) is None:  # set before its constructor has ended
+        return None
     from pyspark.sql import SparkSession
 
-    found = []
     try:
-        sessions = getattr(context._jvm, "org.apache.spark.sql.classic.SparkSession")
-        default = sessions.getDefaultSession()
+        default = getattr(context._jvm, "org.apache.spark.sql.classic.SparkSession").getDefaultSession()
         if not default.isDefined():
-            return []
-        for one in list(default.get().sharedState().activeStreamingQueries().values()):
-            spark = SparkSession.__new__(SparkSession)  # its constructor would change the default session
-            spark._sc, spark._jsc, spark._jvm = context, context._jsc, context._jvm
-            spark._jsparkSession = one.sparkSession()
-            run = str(one.runId())
-            query = next((q for q in spark.streams.active if str(q.runId) == run), None)
-            if query is not None and query.lastProgress is not None:
-                found.append((spark, query))
+            return None
+        spark = SparkSession.__new__(SparkSession)  # its constructor would change the default session
+        spark._sc, spark._jsc, spark._jvm = context, context._jsc, context._jvm
+        spark._jsparkSession = default.get()
     except Exception:  # a session that is being made, or stopped, at this moment
-        return []
-    return found
+        return None
+    return spark
 
 
 def _from_conf(spark: SparkSession) -> dict[str, str]:
@@ -183,28 +166,25 @@ def _from_conf(spark: SparkSession) -> dict[str, str]:
     return {name: value for name, value in pairs.items() if value is not None}
 
 
-def _steer(
-    spark: SparkSession, query: StreamingQuery, wanted: Wanted, say: Say
-) -> tuple[Autopilot | None, PageServer | None]:
+def _steer(spark: SparkSession, wanted: Wanted, say: Say) -> tuple[Pilot, PageServer | None]:
     from penstock.spark.attach import attach
+    from penstock.spark.goals import Goals
     from penstock.web.live_page import serve
 
-    name = query.name or str(query.id)
+    file = goals_file(wanted.goals) if wanted.goals is not None else GoalsFile()
     pilot = attach(
         spark,
-        query,
-        latency_ms=wanted.latency_ms(name),
+        latency_ms=wanted.latency_ms(""),
+        goals={name: Goals(latency_ms=wanted.latency_ms(name)) for name in file.queries},
         max_executors=wanted.max_executors,
         interval_s=parse_duration(wanted.interval),
-        dry_run=wanted.mode != "act",
+        mode=cast("Mode", wanted.mode),
         journal=_journal(wanted.journal, say),
-        start=False,
     )
-    pilot.loop.modes.now = wanted.mode  # type: ignore[assignment]  # checked
+    name = spark.sparkContext.appName or "application"
     page = serve(pilot.loop, wanted.ui, title=name) if wanted.ui is not None else None
-    pilot.start()
     where = f"; page {page.url_with_token}" if page is not None else ""
-    say(f"controls query {name}, mode {wanted.mode}{where}")
+    say(f"controls the queries of {name}, mode {wanted.mode}{where}")
     return pilot, page
 
 

@@ -81,6 +81,7 @@ class Loop:
         self._number = 0
         self._mode: Mode = self.modes.now
         self._skipped = 0
+        self._operators: tuple[str, ...] | None = None
         self._memories: dict[str, Any] = {run.policy.name: run.policy.start(run.options) for run in policies}
         self._memory_types = {name: type(memory) for name, memory in self._memories.items()}
         self._standing = Standing()
@@ -134,6 +135,8 @@ class Loop:
             if snapshot.time_s < self._recovered.time_s:
                 self._start_time_anew()
             self._recovered = None
+        if snapshot is not None:
+            self._follow(snapshot)
         effects = self._compare(snapshot)
         evidence = self._evidence(snapshot)
         decision = self._decide(snapshot, recovering)
@@ -296,6 +299,15 @@ class Loop:
         if run not in {known.id for known in self.journal.runs()}:
             raise KeyError(f"the journal has no run '{run}'")
         return self.journal.latest(run)
+
+    def _follow(self, snapshot: Snapshot) -> None:
+        """Memories are about one dataflow: when queries come or go, policies that cannot follow start anew."""
+        operators = tuple(o.id for o in snapshot.dataflow.operators)
+        if self._operators is not None and operators != self._operators:
+            for run in self.policies:
+                if not getattr(run.policy, "follows_queries", False):
+                    self._memories[run.policy.name] = run.policy.start(run.options)
+        self._operators = operators
 
     def _start_time_anew(self) -> None:
         """The clock is another one: memories with old times in them mean nothing, the desired state still does."""

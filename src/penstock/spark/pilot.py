@@ -21,6 +21,7 @@ from penstock.control import (
     explain,
 )
 from penstock.control.notebook import as_frame, as_html
+from penstock.spark.application import ApplicationRuntime
 from penstock.spark.runtime import SparkRuntime
 from penstock.spark.several_queries import SharedRuntime
 
@@ -30,15 +31,15 @@ if TYPE_CHECKING:
 STOP_TIMEOUT_S = 30.0
 
 
-class Autopilot:
-    """Steers one query, or several that share executors, until it is stopped; queries go on as they are.
+class Pilot:
+    """Steers one query, several that share executors, or a whole application, until it is stopped.
 
     Without a journal file the decisions are kept in memory, so that `explain` works all the same.
     """
 
     def __init__(
         self,
-        runtime: SparkRuntime | SharedRuntime,
+        runtime: SparkRuntime | SharedRuntime | ApplicationRuntime,
         policies: Sequence[PolicyRun],
         *,
         settings: Settings,
@@ -61,11 +62,15 @@ class Autopilot:
             resume=resume,
             subscribers=subscribers,
         )
+        self._starting, self._started, self._closed = threading.Lock(), False, False
         self._thread = threading.Thread(target=self._steer, name="penstock-autopilot", daemon=True)
 
     def start(self) -> Self:
-        """Begin to steer."""
-        self._thread.start()
+        """Begin to steer; does nothing if it has begun."""
+        with self._starting:
+            if not self._started:
+                self._started = True
+                self._thread.start()
         return self
 
     def stop(self) -> None:
@@ -73,7 +78,10 @@ class Autopilot:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(STOP_TIMEOUT_S)
-        self.runtime.close()
+        with self._starting:
+            closed, self._closed = self._closed, True
+        if not closed:
+            self.runtime.close()
 
     @property
     def running(self) -> bool:
@@ -101,7 +109,7 @@ class Autopilot:
         return tuple(self.journal.cycles(self.loop.run_id)) if self.loop.run_id is not None else ()
 
     def _steer(self) -> None:
-        # Ends by itself with the query: then there is nothing left to steer.
+        # Ends by itself with what it steers: then there is nothing left to do.
         self.loop.run(stop=_Either(self._stop, self.runtime))
 
     def __enter__(self) -> Self:
@@ -116,8 +124,15 @@ class Autopilot:
 class _Either:
     """Set when somebody stopped us or the query has ended."""
 
-    def __init__(self, stop: threading.Event, runtime: SparkRuntime | SharedRuntime) -> None:
+    def __init__(
+        self, stop: threading.Event, runtime: SparkRuntime | SharedRuntime | ApplicationRuntime
+    ) -> None:
         self._stop, self._runtime = stop, runtime
 
     def is_set(self) -> bool:
-        return self._stop.is_set() or not self._runtime.query_is_active()
+        if self._stop.is_set():
+            return True
+        try:
+            return not self._runtime.query_is_active()
+        except Exception:  # Spark is gone, and with it all there was to steer
+            return True

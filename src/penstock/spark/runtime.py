@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,16 +24,17 @@ from penstock.spark.internals.controls import get_controls, set_controls
 from penstock.spark.internals.driver_settings import DriverSettings
 from penstock.spark.internals.errors import SparkInternalsError
 from penstock.spark.internals.executors import Executors
+from penstock.spark.internals.kafka_ends import Brokers
 from penstock.spark.internals.pacing import Pacing
-from penstock.spark.internals.running import Standings
+from penstock.spark.internals.running import Standing, Standings
 from penstock.spark.internals.shuffles import Shuffles
 from penstock.spark.internals.tasks import TaskMetrics
 from penstock.spark.observe.executor_nodes import ExecutorNodes
-from penstock.spark.observe.looks import Gauges, Looks
+from penstock.spark.observe.looks import EndOffsets, Gauges, Look, Looks
 from penstock.spark.observe.machine_load import HostWatch
 from penstock.spark.observe.observer import Observer, place_of
-from penstock.spark.observe.source_rates import SourceReader
-from penstock.spark.observe.task_measures import Measures
+from penstock.spark.observe.source_rates import SourceReader, kafka_partitions
+from penstock.spark.observe.task_measures import Measures, TaskRecord
 from penstock.spark.query.sampling import keep_control
 from penstock.spark.query.stage_runner import alternate_control
 from penstock.telemetry import MachineClass, Snapshot
@@ -92,7 +94,9 @@ class SparkRuntime:
         options: RuntimeOptions = DEFAULTS,
         clock: Callable[[], float] = time.time,
         hosts: HostWatch | None = None,
+        pool: ExecutorPool | None = None,
     ) -> None:
+        """`pool` and `hosts` are given where several queries of one application share the executors."""
         self.spark, self.dataflow, self.query, self._options = spark, dataflow, query, options
         self._clock, self._restart = clock, restart
         self._state_operators = dict(state_operators)
@@ -100,7 +104,9 @@ class SparkRuntime:
         self._executors = Executors(spark)
         self._pacing: Pacing | None = None
         self._run_key = ""
-        self.pool = ExecutorPool(self._executors, DriverSettings(spark)).start()
+        self._owns_pool = pool is None
+        self.pool = pool or ExecutorPool(self._executors, DriverSettings(spark)).start()
+        self._brokers: Brokers | None = None
         self.moves = self._follow()
         can = self.capabilities
         self._tasks = TaskMetrics(spark) if can.task_metrics.available else None
@@ -130,9 +136,7 @@ class SparkRuntime:
         if not self.has_begun():
             raise NotReadyError("no micro-batch has ended yet")
         now_s = self._clock()
-        look = self.looks.take()
-        ids = [b.batch_id for b in look.batches]
-        records = self._measures.take(ids, run_id=look.run_id) if self._measures is not None else ()
+        looks, records = self.looked()
         self._hosts.note(records, now_s)
         nodes = self._nodes.table(
             self._executors.list(),
@@ -142,7 +146,14 @@ class SparkRuntime:
             interval_s=now_s - self._looked_s,
         )
         self._looked_s = now_s
-        return replace(self.observer.observe([look], records, nodes, now_s), cost=self._nodes.cost)
+        return replace(self.observer.observe(looks, records, nodes, now_s), cost=self._nodes.cost)
+
+    def looked(self) -> tuple[list[Look], tuple[TaskRecord, ...]]:
+        """Ask Spark, which may take a while: a look at the query, and what its Python tasks measured since."""
+        look = self.looks.take()
+        ids = [b.batch_id for b in look.batches]
+        records = self._measures.take(ids, run_id=look.run_id) if self._measures is not None else ()
+        return [look], records
 
     def _looks(self) -> Looks:
         can = self.capabilities
@@ -155,9 +166,21 @@ class SparkRuntime:
                 tasks=self._tasks,
                 shuffles=self._shuffles,
                 interval_ms=self._interval_ms if can.pacing_interval.available else None,
+                ends=self._ends,
             ),
             clock=self._clock,
         )
+
+    def _ends(self, standing: Standing) -> Mapping[int, EndOffsets]:
+        """What the brokers of the Kafka sources say; those of another kind of source have none."""
+        if self._brokers is None:
+            self._brokers = Brokers(self.query, clock=self._clock)
+        found: dict[int, EndOffsets] = {}
+        for index, partitions in kafka_partitions(standing).items():
+            answer = self._brokers.read(index, partitions)
+            if answer is not None:
+                found[index] = EndOffsets(time_s=answer[0], offsets=answer[1])
+        return found
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         """Ask Spark for what the plan says; what takes longer than a moment is deferred and reported when done."""
@@ -194,6 +217,12 @@ class SparkRuntime:
 
     def close(self) -> None:
         """Stop steering; the query is left as it is, and what was touched is put back."""
+        self.pool.forget(self._run_key)
+        if self._brokers is not None:
+            with suppress(SparkInternalsError):
+                self._brokers.close()
+        if not self._owns_pool:
+            return
         self.pool.close()
         self.pool.touched.put_back(
             {"executors": self.pool.put_back_target, "locality-wait": self.pool.wait.put_back}

@@ -24,7 +24,7 @@ from penstock.dataflow import Dataflow, Load, constant, staircase, together
 from penstock.policies.shedding import Shedding, SheddingOptions
 from penstock.spark.cluster.kafka_broker import KafkaBroker, feeding
 from penstock.spark.observe.progress import kafka_total
-from penstock.spark.pilot import Autopilot
+from penstock.spark.pilot import Pilot
 from penstock.spark.several_queries import SharedRuntime, launch_shared
 from penstock.telemetry import Snapshot
 from penstock_papers.quality_of_data.scoring import COST_S, scoring
@@ -134,7 +134,7 @@ def run_trial(
                         moments.append(_moment(runtime, loads, ends(), time() - began_s, cycle, snapshot))
 
                 settings = Settings(interval_s=trial.interval_s)
-                with Autopilot(runtime, policies, settings=settings, subscribers=[note]):
+                with Pilot(runtime, policies, settings=settings, subscribers=[note]):
                     sleep(max(0.0, began_s + trial.calm_s + trial.overload_s + trial.after_s - time()))
         finally:
             runtime.stop()

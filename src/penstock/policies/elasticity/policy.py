@@ -24,6 +24,8 @@ class Elasticity:
 
     name = "elasticity"
     options_type = ElasticityOptions
+    follows_queries = True
+    """What is learnt of one query stays when others come or go."""
 
     def start(self, options: NodeOptions) -> ElasticityMemory:
         """Nothing learnt yet."""

@@ -65,18 +65,27 @@ def execution(query: StreamingQuery) -> Any:
     return query._jsq.streamingQuery()
 
 
-def compiled(source: str) -> Any:
+def compiled(source: str, *, loader: Any = None) -> Any:
     """Return an object of the driver's JVM with the methods of *source*: Java 8 without lambdas or generics.
 
     A call through Py4J takes 0.2 ms of CPU here, so a reading that would take a dozen is a loop over there. The
-    compiler is the one that Spark has for its generated code; it takes about 30 ms, once per JVM.
+    compiler is the one that Spark has for its generated code; it takes about 30 ms, once per JVM. *loader* is the
+    class loader of what the source refers to, if that is not Spark's own.
     """
+    if loader is not None:
+        return _cooked(SparkContext._gateway, source, loader)
     return _compiled(SparkContext._gateway, source)
 
 
 @lru_cache(maxsize=16)
 def _compiled(gateway: Any, source: str) -> Any:
+    return _cooked(gateway, source, None)
+
+
+def _cooked(gateway: Any, source: str, loader: Any) -> Any:
     body = gateway.jvm.org.codehaus.janino.ClassBodyEvaluator()
+    if loader is not None:
+        body.setParentClassLoader(loader)
     body.cook(source + _SHARED)
     return body.getClazz().newInstance()
 

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.dataflow import Load
+from penstock.spark.internals.kafka_ends import SOURCE as KAFKA
+from penstock.spark.internals.running import Standing
 from penstock.spark.observe.looks import Look, Offsets
 from penstock.spark.observe.progress import BatchProgress, SourceProgress
 from penstock.telemetry import CounterRates
@@ -422,3 +424,9 @@ def _offsets(told: Any) -> dict[str, int]:
         if isinstance(partitions, Mapping)
         for partition, offset in partitions.items()
     }
+
+
+def kafka_partitions(standing: Standing) -> dict[int, list[str]]:
+    """The partitions of each Kafka source of a query, by position, as `topic-partition`."""
+    named = {i: sorted(_offsets(s.latest) or _offsets(s.end)) for i, s in enumerate(standing.sources)}
+    return {i: named[i] for i, source in enumerate(standing.sources) if source.kind == KAFKA and named[i]}

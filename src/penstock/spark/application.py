@@ -1,0 +1,345 @@
+"""A Spark application with all its queries as one `Runtime`: those that run, come later, end, or start again.
+
+Each query is looked at by itself; executors belong to all of them. What has to be asked of Spark is asked on a thread
+of its own: a cycle takes what is there in time, and what is late comes with a later one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as LateError
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock.control.plan import NotReadyError, Outcome, Plan
+from penstock.dataflow import Constraint, Dataflow, Operator, OperatorId, State, Stream
+from penstock.dataflow.graph import Sequence as OperatorSequence
+from penstock.policies.actions import Action, Move, Pace, Scale, Shed, Switch
+from penstock.policies.reasons import Reason
+from penstock.spark.act.executor_pool import ExecutorPool
+from penstock.spark.act.lease import Lease
+from penstock.spark.goals import Goals
+from penstock.spark.internals.active_queries import ActiveQueries, ActiveQuery
+from penstock.spark.internals.capabilities import probe
+from penstock.spark.internals.driver_settings import DriverSettings
+from penstock.spark.internals.errors import SparkInternalsError
+from penstock.spark.internals.executors import Executors
+from penstock.spark.internals.pacing import Pacing
+from penstock.spark.internals.state import StatePartitions
+from penstock.spark.observe.executor_nodes import ExecutorNodes
+from penstock.spark.observe.looks import Look
+from penstock.spark.observe.machine_load import HostWatch
+from penstock.spark.observe.source_rates import KafkaSource, PlainSource, SourceReader
+from penstock.spark.observe.task_measures import TaskRecord
+from penstock.spark.runtime import RuntimeOptions, SparkRuntime, Usage
+from penstock.spark.worker import Worker
+from penstock.telemetry import Nodes, Snapshot, joined
+
+UNSTEERED = {
+    "available-now": "it ends by itself when what is there has been read",
+    "once": "it ends by itself after one batch",
+    "continuous": "continuous processing has no micro-batches; use a processing-time trigger",
+    "real-time": "its batches last as long as its trigger; executors must fit all its stages at once",
+}
+"""Triggers under which a query is left alone, and what to know about it."""
+
+Looked = tuple[list[Look], tuple[TaskRecord, ...]]
+
+
+@dataclass(slots=True)
+class _Part:
+    """One query under control."""
+
+    query: ActiveQuery
+    runtime: SparkRuntime
+    asked: Future[Looked] | None = None
+
+
+class ApplicationRuntime:
+    """All queries of one application. Implements `Runtime`; it is not ready while none has finished a batch."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        *,
+        goals: Callable[[str], Goals],
+        options: RuntimeOptions,
+        interval_s: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.spark, self._goals, self._options, self._clock = spark, goals, options, clock
+        self._budget_s = interval_s / 2
+        self.capabilities = probe(spark)
+        self._executors = Executors(spark)
+        settings = DriverSettings(spark)
+        self._lease = Lease(settings, interval_s=interval_s)
+        self.pool = ExecutorPool(self._executors, settings)
+        self._queries = ActiveQueries(spark)
+        self._parts: dict[str, _Part] = {}
+        self._told: set[str] = set()
+        self._hosts, self._nodes = HostWatch(), ExecutorNodes(options.machine)
+        self._observed_s = clock()
+        self._worker = Worker("penstock-looks")
+        self._only_observes: str | None = None
+        self._began = False
+
+    @property
+    def dataflow(self) -> Dataflow:
+        """The queries that are under control now."""
+        flows = [part.runtime.dataflow for part in self._parts.values()]
+        return Dataflow(
+            "application",
+            operators=tuple(o for flow in flows for o in flow.operators),
+            streams=tuple(s for flow in flows for s in flow.streams),
+            constraints=tuple(c for flow in flows for c in flow.constraints),
+        )
+
+    def observe(self) -> Snapshot:
+        """The facts of all queries since the last call."""
+        warnings = self._begin_cycle()
+        if not self._parts:
+            raise NotReadyError("no query of the application has finished a batch yet")
+        looked = self._looks(warnings)
+        now_s = self._clock()
+        for _, records in looked.values():
+            self._hosts.note(records, now_s)
+        nodes = self._nodes_table(now_s)
+        seen = [
+            part.runtime.observer.observe(*looked.get(key, ([], ())), nodes, now_s)
+            for key, part in self._parts.items()
+        ]
+        whole = joined(self.dataflow, seen, nodes) if len(seen) > 1 else seen[0]
+        return replace(whole, cost=self._nodes.cost, warnings=(*warnings, *whole.warnings))
+
+    def _begin_cycle(self) -> list[str]:
+        """Who is in charge, and which queries there are."""
+        warnings = []
+        holder = self._lease.hold()
+        if not self._began:
+            self._began = True
+            if holder is None:  # what a pilot that was killed had changed goes back before anything else
+                self._put_back()
+            self.pool.start()
+        reason = None
+        if holder is not None:
+            reason = f"pilot {holder.owner} is in charge of this application"
+        if reason != self._only_observes:
+            self._only_observes = reason
+            self.pool.leave_alone(reason)
+            warnings.append(
+                f"{reason}: this one only observes" if reason else "in charge of the application again"
+            )
+        try:
+            active = {query.key: query for query in self._queries.list()}
+        except SparkInternalsError as problem:
+            raise NotReadyError(f"Spark does not tell its queries: {problem}") from problem
+        for key in [key for key, part in self._parts.items() if _ended(part, active.get(key))]:
+            self._parts.pop(key).runtime.close()
+        for key, query in active.items():
+            cause = self._taken_up(key, query) if key not in self._parts else None
+            if cause is not None and cause not in self._told:
+                self._told.add(cause)
+                warnings.append(cause)
+        self.pool.touched.forget_other_runs({query.run_id for query in active.values()})
+        return warnings
+
+    def _taken_up(self, key: str, query: ActiveQuery) -> str | None:
+        """Take a query under control once it has finished a batch; else why it is not, if that will stay so."""
+        if query.trigger in UNSTEERED:
+            return f"{key} has the trigger {query.trigger} and is not steered: {UNSTEERED[query.trigger]}"
+        opened = self._queries.open(query)
+        if opened is None or opened[1].lastProgress is None:
+            return None
+        session, running = opened
+        try:
+            states = list(reversed(StatePartitions(session, running).operators()))
+        except SparkInternalsError:
+            return None  # planned anew at this moment: the next cycle sees it
+        flow = dataflow_of(
+            key, running, [s.node_name for s in states], [s.id for s in states], self._goals(key)
+        )
+        self._parts[key] = _Part(
+            query,
+            SparkRuntime(
+                session,
+                flow,
+                running,
+                sources=_readers(flow, running),
+                state_operators={s.id: OperatorId(f"{_prefix(key)}.state{s.id}") for s in states},
+                options=self._options,
+                clock=self._clock,
+                hosts=self._hosts,
+                pool=self.pool,
+            ),
+        )
+        return None
+
+    def _looks(self, warnings: list[str]) -> dict[str, Looked]:
+        """What Spark answers within the budget; a query that does not answer in time is unknown in this cycle."""
+        for part in self._parts.values():
+            if part.asked is None:
+                part.asked = self._worker.submit(part.runtime.looked)
+        deadline_s, found = time.monotonic() + self._budget_s, dict[str, Looked]()
+        for key, part in self._parts.items():
+            assert part.asked is not None
+            try:
+                found[key] = part.asked.result(max(0.0, deadline_s - time.monotonic()))
+            except LateError:
+                warnings.append(
+                    f"{key}: Spark did not answer within {self._budget_s:g} s; nothing new is known"
+                )
+                continue
+            except Exception as problem:  # the other queries are still seen
+                warnings.append(f"{key}: {type(problem).__name__}: {problem}")
+            part.asked = None
+        return found
+
+    def _nodes_table(self, now_s: float) -> Nodes:
+        interval_s, self._observed_s = now_s - self._observed_s, now_s
+        view = self.pool.view()
+        unusable = {v.id for v in view if v.state == "unusable"}
+        listed = [e for e in self._executors.list() if e.id not in unusable]
+        return self._nodes.table(
+            listed,
+            self._hosts.loads(now_s),
+            starting={v.id for v in view if v.state == "starting"},
+            draining=self.pool.draining,
+            now_s=now_s,
+            interval_s=max(0.0, interval_s),
+        )
+
+    def apply(self, plan: Plan) -> tuple[Outcome, ...]:
+        """Hand each query its actions; what is about executors goes to the pool that all share."""
+        self.pool.reconcile()
+        if self._only_observes is not None:
+            reason = Reason(code="executors-not-ours", facts={"cause": self._only_observes})
+            return tuple(Outcome(action=p.action, status="blocked", reason=reason) for p in plan.actions)
+        parts = list(self._parts.values())
+        if not parts:
+            return ()
+        mine = [self._owner(planned.action) for planned in plan.actions]
+        outcomes: dict[int, Outcome] = {}
+        decided: list[Outcome] = []
+        for part in parts:
+            rows = [i for i, owner in enumerate(mine) if owner is part]
+            told = part.runtime.apply(replace(plan, actions=tuple(plan.actions[i] for i in rows)))
+            outcomes.update(zip(rows, told, strict=False))
+            decided.extend(told[len(rows) :])
+        return (*(outcomes[i] for i in range(len(mine))), *decided)
+
+    def _owner(self, action: Action) -> _Part:
+        parts = list(self._parts.values())
+        match action:
+            case Shed() | Switch() | Move() | Scale(operator=str()):
+                operator = str(action.operator)
+            case Pace(stream=str(stream)):
+                operator = stream.partition("->")[0]
+            case _:
+                return parts[0]
+        return next((p for p in parts if operator in p.runtime.dataflow.row), parts[0])
+
+    @property
+    def usage(self) -> Usage:
+        """What was done since the start, by all queries on the same executors."""
+        each = [part.runtime.usage for part in self._parts.values()]
+        return Usage(
+            batches=sum(u.batches for u in each),
+            records_in=sum(u.records_in for u in each),
+            executor_seconds=self._nodes.executor_seconds,
+        )
+
+    def query_is_active(self) -> bool:
+        """Whether the application is still there: queries may come and go."""
+        try:
+            return not self._queries.is_stopped()
+        except SparkInternalsError:
+            return False
+
+    def close(self) -> None:
+        """Stop steering; the queries go on, and what was touched is put back."""
+        self._worker.close()
+        for part in self._parts.values():
+            part.runtime.close()
+        if self._began:
+            self.pool.close()
+            if self._only_observes is None:
+                self._put_back()
+                self._lease.release()
+
+    def _put_back(self) -> None:
+        levers: dict[str, Callable[[Any], None]] = {
+            "executors": self.pool.put_back_target,
+            "locality-wait": self.pool.wait.put_back,
+        }
+        for part in self._parts.values():
+            levers[f"interval:{part.query.run_id}"] = partial(_put_back_interval, part.runtime)
+        self.pool.touched.put_back(levers)
+
+
+def _put_back_interval(runtime: SparkRuntime, interval_ms: Any) -> None:
+    Pacing(runtime.spark, runtime.query).set_interval_ms(int(interval_ms))
+
+
+def _ended(part: _Part, now: ActiveQuery | None) -> bool:
+    return now is None or now.run_id != part.query.run_id
+
+
+def _prefix(key: str) -> str:
+    """The name of a query as the first part of its operators' ids."""
+    return "".join(c if c not in ".[]>" and not c.isspace() else "_" for c in key)
+
+
+def dataflow_of(
+    key: str, query: StreamingQuery, state_names: list[str], state_ids: list[int], goals: Goals
+) -> Dataflow:
+    """A query as a dataflow: its sources, its stateful operators in the order of the data, its sink."""
+    prefix = _prefix(key)
+    progress: Mapping[str, Any] = query.lastProgress or {}
+    count = max(1, len(progress.get("sources", ())))
+    names = ["source"] if count == 1 else [f"source{i}" for i in range(count)]
+    sources = [Operator(id=OperatorId(f"{prefix}.{name}"), kind="source") for name in names]
+    chain = [
+        *(
+            # Spark numbers stateful operators from the sink back.
+            Operator(id=OperatorId(f"{prefix}.state{number}"), kind="transform", state=State(schema=name))
+            for number, name in zip(state_ids, state_names, strict=True)
+        ),
+        Operator(
+            id=OperatorId(f"{prefix}.sink"),
+            kind="sink",
+            priority=goals.priority,
+            min_accuracy=goals.min_accuracy,
+        ),
+    ]
+    ends = [(source, chain[0]) for source in sources] + list(pairwise(chain))
+    constraint = Constraint(
+        name=f"{prefix}.latency",
+        sequence=OperatorSequence(operators=(sources[0].id, *(o.id for o in chain))),
+        bound_ms=goals.latency_ms or 0.0,
+        window_s=goals.window_s,
+        statistic=goals.statistic,
+    )
+    return Dataflow(
+        key,
+        operators=(*sources, *chain),
+        streams=tuple(
+            Stream(source=a.id, target=b.id, wiring="key" if b.state else "forward") for a, b in ends
+        ),
+        constraints=(constraint,) if goals.latency_ms else (),
+    )
+
+
+def _readers(flow: Dataflow, query: StreamingQuery) -> dict[OperatorId, SourceReader]:
+    progress: Mapping[str, Any] = query.lastProgress or {}
+    told = [str(s.get("description", "")) for s in progress.get("sources", ())]
+    return {
+        source.id: KafkaSource(i) if i < len(told) and told[i].startswith("KafkaV2") else PlainSource(i)
+        for i, source in enumerate(flow.sources)
+    }
