@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from penstock.spark.frames import alternates as alternates
     from penstock.spark.frames import shed as shed
     from penstock.spark.goals import Goals as Goals
+    from penstock.spark.pilot import Pilot as Pilot
     from penstock.spark.query.frame_points import frames_of as frames_of
 
 _MODULE_OF = {
@@ -37,6 +38,7 @@ _MODULE_OF = {
     "DataflowError": "penstock.dataflow",
     "Goals": "penstock.spark.goals",
     "Load": "penstock.dataflow",
+    "Pilot": "penstock.spark.pilot",
     "RunResult": "penstock.api.result",
     "UserError": "penstock.errors",
     "alternate": "penstock.dataflow",

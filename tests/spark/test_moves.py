@@ -15,9 +15,8 @@ from pyspark.sql import functions as sql
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from penstock.policies.actions import Move
-from penstock.spark.attach import attach
 from penstock.spark.internals.pacing import stop_cleanly
-from tests.spark.control import WHY, carry_out
+from tests.spark.control import WHY, application, carry_out
 from tests.spark.streams import ROWS_PER_BATCH, collected, expected_totals, finished_batch, numbers
 
 PROVIDERS = {
@@ -68,8 +67,7 @@ def provider(request: pytest.FixtureRequest, cluster_spark: SparkSession) -> Ite
 def moved_at_random(spark: SparkSession, query: Any, seed: int) -> list[float]:
     """Carry out twenty random moves through the runtime; the pauses that were measured."""
     finished_batch(query, 1)
-    pilot = attach(spark, query, start=False)
-    runtime, pauses = pilot.runtime, []
+    runtime, pauses = application(spark), []
     try:
         chosen = random.Random(seed)
         done = 0
@@ -88,7 +86,7 @@ def moved_at_random(spark: SparkSession, query: Any, seed: int) -> list[float]:
             pauses += [o.reason.facts["pause_s"] for o in outcomes.values() if o.reason is not None]
             done += len(actions)
     finally:
-        pilot.stop()
+        runtime.close()
     assert len(pauses) >= MOVES
     return pauses
 

@@ -30,7 +30,7 @@ from penstock.spark.pilot import Pilot
 from penstock.spark.query.record_hash import record_hashes
 from penstock.spark.runtime import RuntimeOptions, SparkRuntime
 from penstock.telemetry import MachineClass
-from tests.spark.control import WHY, carry_out
+from tests.spark.control import WHY, application, carry_out
 from tests.spark.flows import KEYS, Collected, keyed_sums, numbers, record_minus, replayed
 from tests.spark.streams import finished_batch, last_source, next_batch, started, wait_for
 from tests.spark.streams import numbers as plain_numbers
@@ -168,24 +168,26 @@ def test_number_of_state_partitions_changes_by_a_restart(local_spark: SparkSessi
 def test_pace_changes_the_interval(local_spark: SparkSession, tmp_path: Path) -> None:
     query = started(plain_numbers(local_spark), tmp_path, every_ms=0)
     finished_batch(query, 1)
-    pilot = attach(local_spark, query, start=False)
-    assert carry_out(pilot.runtime, Pace(reason=WHY, deadline_s=2.0))["batches"].status == "applied"
-    assert pilot.runtime.observe().batches.interval_s == 2.0
-    pilot.stop()
+    runtime = application(local_spark)
+    runtime.observe()
+    assert carry_out(runtime, Pace(reason=WHY, deadline_s=2.0))["batches"].status == "applied"
+    assert runtime.observe().batches.interval_s == 2.0
+    runtime.close()
 
 
 def test_blocked_with_a_reason_where_a_lever_is_missing(local_spark: SparkSession, tmp_path: Path) -> None:
     query = started(plain_numbers(local_spark), tmp_path)
     finished_batch(query)
-    pilot = attach(local_spark, query, start=False)
+    runtime = application(local_spark)
+    runtime.observe()
     outcomes = carry_out(
-        pilot.runtime,
+        runtime,
         Scale(reason=WHY, current=1, target=2),
         Shed(reason=WHY, operator="source", keep=0.5),
     )
     assert {o.status for o in outcomes.values()} == {"blocked"}
     assert "local[2]" in str(outcomes["nodes"].reason.facts["cause"])
-    pilot.stop()
+    runtime.close()
 
 
 class Raising:
@@ -279,10 +281,7 @@ def test_attach_scales_a_query_it_did_not_build(cluster_spark: SparkSession, tmp
         plain_numbers(cluster_spark).groupBy("key").count(), tmp_path, mode="update", every_ms=300
     )
     finished_batch(query, 1)
-    pilot = attach(cluster_spark, query, latency_ms=60_000, max_executors=3, interval_s=1.0, start=False)
-    for run in pilot.loop.policies:
-        assert run.policy.name == "elasticity"
-    with pilot:
+    with attach(cluster_spark, latency_ms=60_000, max_executors=3, interval_s=1.0) as pilot:
         try:
             wait_for(lambda: len(executors.list()) == 1, timeout_s=100, what="one executor, which is enough")
         except AssertionError:

@@ -87,7 +87,8 @@ class ApplicationRuntime:
         self._hosts, self._nodes = HostWatch(), ExecutorNodes(options.machine)
         self._observed_s = clock()
         self._worker = Worker("penstock-looks")
-        self._only_observes: str | None = None
+        self.only_observes: str | None = None
+        """Why nothing is changed, None where this pilot is in charge."""
         self._began = False
 
     @property
@@ -130,8 +131,8 @@ class ApplicationRuntime:
         reason = None
         if holder is not None:
             reason = f"pilot {holder.owner} is in charge of this application"
-        if reason != self._only_observes:
-            self._only_observes = reason
+        if reason != self.only_observes:
+            self.only_observes = reason
             self.pool.leave_alone(reason)
             warnings.append(
                 f"{reason}: this one only observes" if reason else "in charge of the application again"
@@ -218,8 +219,8 @@ class ApplicationRuntime:
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         """Hand each query its actions; what is about executors goes to the pool that all share."""
         self.pool.reconcile()
-        if self._only_observes is not None:
-            reason = Reason(code="executors-not-ours", facts={"cause": self._only_observes})
+        if self.only_observes is not None:
+            reason = Reason(code="executors-not-ours", facts={"cause": self.only_observes})
             return tuple(Outcome(action=p.action, status="blocked", reason=reason) for p in plan.actions)
         parts = list(self._parts.values())
         if not parts:
@@ -269,7 +270,7 @@ class ApplicationRuntime:
             part.runtime.close()
         if self._began:
             self.pool.close()
-            if self._only_observes is None:
+            if self.only_observes is None:
                 self._put_back()
                 self._lease.release()
 
