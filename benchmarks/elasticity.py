@@ -76,8 +76,8 @@ def run_way(way: Way, cycles: int, step_s: float) -> dict[str, Any]:
         with SqliteJournal(journal) as kept:
             briefs = [c.brief for c in kept.cycles(document["run"]) if c.brief is not None]
     times = np.array([b.time_s for b in briefs])
-    held = np.array([b.constraints[0].held for b in briefs])
-    nodes = np.array([b.nodes for b in briefs])
+    held = np.array([b.constraints[0].held for b in briefs], np.float64)  # not measured: NaN
+    nodes = np.array([b.nodes_paid for b in briefs])
     # The load's clock starts with the query, a little before the first snapshot: judge by the rates that were seen.
     began_rps = (WARM_UP_RPS + STEPS_RPS[0]) / 2
     began = times[np.argmax([b.sources[0].produced_rps > began_rps for b in briefs])]
@@ -85,13 +85,13 @@ def run_way(way: Way, cycles: int, step_s: float) -> dict[str, Any]:
     number = np.floor((times - began) / cycle_s).astype(int)
     judged = (number >= 0) & (number < cycles)
     return {
-        "held": float(held[judged].mean()),
-        "held_by_cycle": [float(held[number == c].mean()) for c in range(cycles)],
+        "held": float(np.nanmean(held[judged])),
+        "held_by_cycle": [float(np.nanmean(held[number == c])) for c in range(cycles)],
         "executor_seconds": float(nodes[judged].mean() * cycles * cycle_s),
         "mean_ms": document["latency_ms"]["mean"],
         "p95_ms": document["latency_ms"]["p95"],
         "records": document["records_out"],
-        "actions": document["actions"],
+        "actions": document["outcomes"],
     }
 
 

@@ -40,10 +40,10 @@ def main() -> None:
         report=Path(".penstock/demo.html"),
     )
     peak = WORKERS * done["seconds"]
-    share = done["executor_seconds"] / peak
+    share = done["node_seconds"] / peak
     (constraint,) = done["constraints"]
     print(
-        f"\nThe bound was held in {constraint['held']:.0%} of the intervals with {done['executor_seconds']:.0f} "
+        f"\nThe bound was held in {constraint['held']:.0%} of the intervals with {done['node_seconds']:.0f} "
         f"executor-seconds; {WORKERS} executors all the time would have been {peak:.0f} ({share:.0%} of that)."
     )
 

@@ -26,9 +26,11 @@ def test_prints_one_document_with_everything_that_is_promised() -> None:
         "constraints",
         "throughput",
         "accuracy",
-        "task_hours",
+        "task_seconds",
+        "node_seconds",
         "cost",
-        "actions",
+        "begun",
+        "wall_s",
         "seconds",
     } <= set(document)
     (constraint,) = document["constraints"]  # type: ignore[misc]
@@ -38,7 +40,7 @@ def test_prints_one_document_with_everything_that_is_promised() -> None:
 
 def test_the_same_seed_gives_the_same_document_and_another_seed_another() -> None:
     def without_times(document: dict[str, object]) -> dict[str, object]:
-        return {k: v for k, v in document.items() if k not in ("seconds", "run", "seed")}
+        return {k: v for k, v in document.items() if k not in ("wall_s", "run", "seed")}
 
     first, again, other = simulated("--seed", "7"), simulated("--seed", "7"), simulated("--seed", "8")
     assert without_times(first) == without_times(again)
@@ -54,7 +56,7 @@ def test_scales_stretch_time_and_rate() -> None:
 def test_dry_run_decides_and_does_nothing(tmp_path: Path) -> None:
     journal = str(tmp_path / "runs.sqlite")
     document = simulated("--policy", "nephele", "--dry-run", "--journal", journal)
-    assert not document["actions"]
+    assert not document["begun"]
     told = penstock("explain", "--journal", journal)
     assert told.code == 0
     assert "scale tester" in told.out

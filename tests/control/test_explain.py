@@ -123,8 +123,8 @@ Out of reach
            cycle). What would help: more tasks.
 
 In short
-  on-time: held in 91.3 % of cycles (bound 100 ms, mean 69.3 ms, worst 150 ms)
-  results: 89.1 % of the input counted, 50 % at the lowest
+  on-time: held in 91.3 % of intervals (bound 100 ms, mean of intervals 69.3 ms, worst 150 ms)
+  results: 80.7 % of the input counted, 50 % at the lowest
   actions: 1 scale, 2 sheds
   effects: 1 as expected, 0 not
   held back: 1 yields to cheaper
@@ -147,7 +147,7 @@ def test_a_dry_run_says_would() -> None:
 def test_the_explanation_is_data_too() -> None:
     story = explain(*a_story())
     assert from_json(Explanation, to_json(Explanation, story)) == story
-    assert story.summary.actions == {"scale": 1, "shed": 2}
+    assert story.summary.begun == {"scale": 1, "shed": 2}
     assert [(u.goal, u.code) for u in story.unreached] == [("on-time", "bound-needs-more-nodes")]
     assert story.summary.faults == {"observe-failed": 1}
 

@@ -93,11 +93,12 @@ def test_a_task_is_called_by_its_operator_and_index() -> None:
 
 @pytest.mark.parametrize(
     ("latency_s", "known", "held"),
-    [(0.05, True, True), (0.1, True, True), (0.11, True, False), (0.11, False, True)],
+    [(0.05, True, True), (0.1, True, True), (0.11, True, False), (0.11, False, False)],
 )
-def test_a_goal_is_held_at_its_bound_and_where_nothing_passed(latency_s, known, held) -> None:
+def test_a_goal_is_held_at_its_bound_and_unknown_where_nothing_was_measured(latency_s, known, held) -> None:
     table = Constraints.blank(1, bound_s=0.1, latency_s=latency_s, known=known)
     assert table.held[0] == held
+    assert table.missed[0] == (known and not held)
 
 
 def test_cores_that_others_use_are_not_ours() -> None:

@@ -19,8 +19,8 @@ from penstock.api.choices import AnyFlow, Options, choose_policies, find_flows, 
 from penstock.api.journals import DEFAULT_JOURNAL, open_journal
 from penstock.api.machine_classes import executor_class
 from penstock.api.result import RunResult, missed_goals
-from penstock.cli.totals import Totals
 from penstock.control import PolicyRun, Subscriber, desired_of
+from penstock.control.summary import RunSummary, Summary
 from penstock.dataflow import Dataflow
 from penstock.errors import InputError, UserError
 from penstock.spark.cluster.jars import kafka_connector_conf
@@ -85,7 +85,7 @@ def run(
     settings = loop_settings(options, interval_s=interval_s, dry_run=dry_run)
     resume, controls = _earlier_run(journal, checkpoint)
     stop = threading.Event()
-    totals = Totals(dataflow)
+    summary = Summary()
     with ExitStack() as stack:
         stack.enter_context(_stopping_on_signals(stop))
         limit = max_executors
@@ -123,7 +123,7 @@ def run(
                 "checkpoint": _resolved(checkpoint),
             },
             resume=resume,
-            subscribers=[totals, *subscribers],
+            subscribers=[summary, *subscribers],
         )
         stack.callback(autopilot.journal.close)
         if ui is not None and (page := serve(autopilot.loop, ui, title=dataflow.name)) is not None:
@@ -132,8 +132,8 @@ def run(
         with autopilot:
             _wait(runtime, stop, for_s)
         failure = runtime.failure()
-        figures = _figures(dataflow, totals, runtime, autopilot)
-    figures["bill"] = totals.cost if machine is not None else None
+        figures = _figures(dataflow, summary.result(), runtime, autopilot)
+    figures["bill"] = figures["cost"] if machine is not None else None
     figures["journal"] = str(journal)
     figures["report"] = _write_page(journal, figures["run"], report)
     return RunResult(
@@ -202,25 +202,13 @@ def _stopping_on_signals(stop: threading.Event) -> Iterator[None]:
 
 
 def _figures(
-    dataflow: Dataflow, totals: Totals, runtime: SparkRuntime | SharedRuntime, autopilot: Pilot
+    dataflow: Dataflow, summary: RunSummary, runtime: SparkRuntime | SharedRuntime, autopilot: Pilot
 ) -> dict[str, Any]:
-    usage = runtime.usage
     return {
+        **summary.figures(),
         "flow": dataflow.name,
         "run": autopilot.loop.run_id,
-        "seconds": totals.seconds,
-        "batches": usage.batches,
-        "records_in": usage.records_in,
-        "records_out": totals.records_out,
-        "shed": round(totals.shed),
-        "dropped": totals.dropped(),
-        "latency_ms": totals.latency_ms(),
-        "constraints": totals.constraints(),
-        "accuracy": totals.accuracy(),
-        "executor_seconds": usage.executor_seconds,
-        "alternates": totals.alternates(),
-        "actions": totals.actions(),
-        "faults": dict(autopilot.loop.faults),
+        "batches": runtime.usage.batches,
         "unavailable": {c.name: c.unavailable for c in runtime.capabilities.missing()},
     }
 

@@ -11,8 +11,8 @@ from typing import cast, get_args
 from penstock.api.choices import AnyFlow, Options, choose_policies, find_flow, loop_settings
 from penstock.api.journals import open_journal
 from penstock.api.result import RunResult, missed_goals
-from penstock.cli.totals import Totals
 from penstock.control import Loop, PolicyRun, Subscriber
+from penstock.control.summary import Summary
 from penstock.dataflow import Dataflow, Load, OperatorId, read_trace
 from penstock.dataflow.connectors import expected_load
 from penstock.errors import InputError
@@ -65,7 +65,7 @@ def simulate(
         fidelity=cast(Fidelity, fidelity),
         loads=loads,
     )
-    totals = Totals(dataflow)
+    summary = Summary()
     with ExitStack() as stack:
         loop = Loop(
             runtime,
@@ -75,29 +75,18 @@ def simulate(
             settings=loop_settings(options, interval_s=interval_s, dry_run=dry_run),
             name=dataflow.name,
             options={"command": "simulate", "policies": ",".join(run.policy.name for run in runs)},
-            subscribers=[totals, *subscribers],
+            subscribers=[summary, *subscribers],
         )
         began_s = time.perf_counter()
         loop.run(for_s=duration_of(loads) if for_s is None else for_s)
         wall_s = time.perf_counter() - began_s
     figures = {
+        **summary.result().figures(),
         "flow": dataflow.name,
-        "simulated_s": totals.seconds,
         "seed": seed,
-        "constraints": totals.constraints(),
-        "throughput": totals.throughput_rps,
-        "accuracy": totals.accuracy(),
-        "dropped": totals.dropped(),
-        "latency_ms": totals.latency_ms(),
-        "utilisation": totals.utilisation,
-        "task_hours": totals.task_seconds / 3600,
-        "node_hours": totals.node_seconds / 3600,
-        "cost": totals.cost,
-        "actions": totals.begun(),
-        "faults": dict(loop.faults),
         "run": loop.run_id,
         "journal": None if journal is None else str(journal),
-        "seconds": wall_s,
+        "wall_s": wall_s,
     }
     return RunResult(figures=figures, missed=missed_goals(dataflow, figures))
 

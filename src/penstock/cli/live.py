@@ -79,7 +79,7 @@ class LiveView:
                 next((c.latency_s for c in b.constraints if c.name == constraint.name), None)
                 for b in self._briefs
             ]
-            style = "green" if constraint.held else "bold red"
+            style = {True: "green", False: "bold red", None: "dim"}[constraint.held]
             late = "-" if constraint.latency_s is None else shown_duration(constraint.latency_s)
             text = Text(f"{late} of {shown_duration(constraint.bound_s)}", style=style)
             table.add_row(f"latency {constraint.name}", text, _spark(values))

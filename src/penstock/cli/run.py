@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from penstock.api.durations import parse_duration, shown_duration
 from penstock.cli import options
-from penstock.cli.output import GOAL_MISSED, complaints, print_json, print_table, results
+from penstock.cli.output import GOAL_MISSED, complaints, print_json, print_table, results, shown
 from penstock.errors import UserError
 
 if TYPE_CHECKING:
@@ -119,12 +119,20 @@ def _print(found: RunResult) -> None:
     if found["constraints"]:
         print_table(
             "Constraints",
-            ["name", "bound ms", "held in % of intervals", "mean ms", "p95 ms"],
+            [
+                "name",
+                "bound ms",
+                "held in % of intervals",
+                "unknown in %",
+                "mean of intervals, ms",
+                "p95 of intervals, ms",
+            ],
             [
                 [
                     c["name"],
                     c["bound_ms"],
                     None if c["held"] is None else 100 * c["held"],
+                    100 * c["unknown"],
                     c["mean_ms"],
                     c["p95_ms"],
                 ]
@@ -135,13 +143,16 @@ def _print(found: RunResult) -> None:
         ["records in", found["records_in"]],
         ["records at the sinks", found["records_out"]],
         ["records shed", found["shed"]],
-        ["latency mean / p95 / p99, ms", " / ".join(f"{late[n] or 0:,.0f}" for n in ("mean", "p95", "p99"))],
+        [
+            "latency of records, mean / p95 / p99, ms",
+            " / ".join(shown(late[n]) for n in ("mean", "p95", "p99")),
+        ],
         *([f"accuracy of {s}, %", None if a is None else 100 * a] for s, a in found["accuracy"].items()),
-        ["executor-seconds", found["executor_seconds"]],
+        ["executor-seconds", found["node_seconds"]],
         *([["bill", found["bill"]]] if found["bill"] is not None else []),
         *(
             [f"{kind} actions", ", ".join(f"{n} {status}" for status, n in counts.items())]
-            for kind, counts in found["actions"].items()
+            for kind, counts in found["outcomes"].items()
         ),
     ]
     print_table("", ["", ""], figures)

@@ -87,18 +87,26 @@ def simulate(
 
 def _print(found: RunResult) -> None:
     results.print(
-        f"[bold]{found['flow']}[/], {shown_duration(found['simulated_s'])} simulated "
-        f"in {shown_duration(found['seconds'])} (seed {found['seed']})\n"
+        f"[bold]{found['flow']}[/], {shown_duration(found['seconds'])} simulated "
+        f"in {shown_duration(found['wall_s'])} (seed {found['seed']})\n"
     )
     if found["constraints"]:
         print_table(
             "Constraints",
-            ["name", "bound ms", "held in % of intervals", "mean ms", "p95 ms"],
+            [
+                "name",
+                "bound ms",
+                "held in % of intervals",
+                "unknown in %",
+                "mean of intervals, ms",
+                "p95 of intervals, ms",
+            ],
             [
                 [
                     c["name"],
                     c["bound_ms"],
                     None if c["held"] is None else 100 * c["held"],
+                    100 * c["unknown"],
                     c["mean_ms"],
                     c["p95_ms"],
                 ]
@@ -110,10 +118,10 @@ def _print(found: RunResult) -> None:
         ["records per second at the sinks", found["throughput"]],
         *([f"accuracy at {s}, %", None if a is None else 100 * a] for s, a in found["accuracy"].items()),
         ["busy share of the cores, %", None if used is None else 100 * used],
-        ["task-hours", found["task_hours"]],
-        ["node-hours", found["node_hours"]],
+        ["task-hours", found["task_seconds"] / 3600],
+        ["node-hours", found["node_seconds"] / 3600],
         ["cost", found["cost"]],
-        *([f"{kind} actions", n] for kind, n in found["actions"].items()),
+        *([f"{kind} actions", n] for kind, n in found["begun"].items()),
     ]
     print_table("", ["", ""], figures)
     if found["faults"]:

@@ -12,20 +12,24 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.dataflow import Operator
 from penstock.telemetry import Snapshot
 
 NODES_TOLD = 200
 """Nodes are told one by one up to this many; of more there are only the sums."""
+STREAMS_TOLD = 200
+"""Of more streams than this, only those are told on which records were dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstraintBrief:
-    """How a latency goal stood; `latency_s` None: nothing was measured, so nothing was late."""
+    """How a latency goal stood; None: nothing was measured, so it was neither held nor missed."""
 
     name: str
     bound_s: float
     latency_s: float | None
-    held: bool
+    held: bool | None
+    statistic: str = "mean"
     query: str = ""
 
 
@@ -39,6 +43,8 @@ class OperatorBrief:
     arrival_rps: float | None
     utilisation: float | None
     queued: float
+    value: float = 1.0
+    """Value of the active alternate, as a share of the best one's."""
     query: str = ""
 
 
@@ -64,6 +70,10 @@ class SinkBrief:
     min_accuracy: float
     mean_s: float | None
     p95_s: float | None
+    measured: float = 0.0
+    """Records whose latency is known."""
+    latencies: Mapping[int, float] = field(default_factory=dict)
+    """Their distribution, as `telemetry.Sketch` counts it: bin to records."""
     query: str = ""
 
 
@@ -79,6 +89,17 @@ class NodeBrief:
     own_cpu: float | None
     foreign_cpu: float | None
     tasks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlternateBrief:
+    """What was measured of an alternate since the start, where there is a choice; None: nothing."""
+
+    operator: str
+    alternate: str
+    records: float
+    ms_per_record: float | None
+    agreement: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +122,12 @@ class Brief:
     interval_s: float
     nodes: int
     """Nodes that are ready and stay."""
+    nodes_paid: int
+    """Nodes that are there, starting and draining ones included."""
+    cores_paid: float
     tasks: int
+    task_cpu: float
+    """Cores that tasks kept busy."""
     cores: float
     own_cpu: float
     foreign_cpu: float
@@ -113,6 +139,9 @@ class Brief:
     sinks: tuple[SinkBrief, ...] = ()
     keep: Mapping[str, float] = field(default_factory=dict)
     """Streams on which records are shed now, with the share that is kept."""
+    passed: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Source or stream to records that were dropped there and records that came by, in the interval."""
+    alternates: tuple[AlternateBrief, ...] = ()
     executors: tuple[NodeBrief, ...] = ()
     """The nodes one by one, where there are at most `NODES_TOLD`."""
     batches: tuple[BatchBrief, ...] = ()
@@ -134,7 +163,10 @@ class Brief:
             time_s=snapshot.time_s,
             interval_s=snapshot.interval_s,
             nodes=int(up.sum()),
+            nodes_paid=len(nodes),
+            cores_paid=_tidy(nodes.cores.sum()),
             tasks=len(snapshot.tasks),
+            task_cpu=_tidy(snapshot.tasks.cpu.sum()),
             cores=_tidy(nodes.cores[up].sum()),
             own_cpu=_tidy(nodes.own_cpu.sum()),
             foreign_cpu=_tidy(nodes.foreign_cpu.sum()),
@@ -149,6 +181,8 @@ class Brief:
                 for stream, keep in zip(snapshot.dataflow.streams, snapshot.streams.keep, strict=True)
                 if keep < 1
             },
+            passed=_passed(snapshot),
+            alternates=_alternates(snapshot),
             executors=_executors(snapshot) if len(nodes) <= NODES_TOLD else (),
             batches=_batches(snapshot),
             warnings=snapshot.warnings,
@@ -199,7 +233,8 @@ def _constraints(snapshot: Snapshot) -> tuple[ConstraintBrief, ...]:
             name=constraint.name,
             bound_s=_tidy(table.bound_s[i]),
             latency_s=_tidy(table.latency_s[i]) if table.known[i] else None,
-            held=bool(table.held[i]),
+            held=bool(table.held[i]) if table.known[i] else None,
+            statistic=constraint.statistic,
             query=names[row[constraint.sequence.operators[0]]],
         )
         for i, constraint in enumerate(snapshot.dataflow.constraints)
@@ -228,6 +263,7 @@ def _operators(snapshot: Snapshot) -> tuple[OperatorBrief, ...]:
             arrival_rps=_tidy(arrival_rps[i]) if seen[i] else None,
             utilisation=_tidy(utilisation[i]) if seen[i] else None,
             queued=_tidy(queued[i]),
+            value=_value(operator, int(table.alternate[i])),
             query=names[i],
         )
         for i, operator in enumerate(snapshot.dataflow.operators)
@@ -262,9 +298,49 @@ def _sinks(snapshot: Snapshot) -> tuple[SinkBrief, ...]:
                 min_accuracy=_tidy(table.min_accuracy[i]),
                 mean_s=_tidy(table.latency_s.mean[i]) if table.latency_s.count[i] else None,
                 p95_s=None if p95_s is None else _tidy(p95_s),
+                measured=_tidy(table.latency_s.count[i]),
+                latencies=table.sketch[i].occupied,
                 query=names[row],
             )
         )
+    return tuple(briefs)
+
+
+def _value(operator: Operator, active: int) -> float:
+    best = operator.best.value
+    return _tidy(operator.alternates[active].value / best) if best else 1.0
+
+
+def _passed(snapshot: Snapshot) -> dict[str, tuple[float, float]]:
+    operators, sources, streams = snapshot.dataflow.operators, snapshot.sources, snapshot.streams
+    read = np.where(sources.known, sources.read_rps, 0.0) * snapshot.interval_s
+    ids = [operators[o].id for o in sources.operator]
+    passed = {
+        str(id_): (_tidy(dropped), _tidy(offered))
+        for id_, dropped, offered in zip(ids, read * (1 - sources.keep), read, strict=True)
+    }
+    rows = np.arange(len(streams)) if len(streams) <= STREAMS_TOLD else np.flatnonzero(streams.shed > 0)
+    for row in rows.tolist():
+        dropped = streams.shed[row]
+        passed[snapshot.dataflow.streams[row].id] = _tidy(dropped), _tidy(streams.records[row] + dropped)
+    return passed
+
+
+def _alternates(snapshot: Snapshot) -> tuple[AlternateBrief, ...]:
+    table, operators, briefs = snapshot.alternates, snapshot.dataflow.operators, list[AlternateBrief]()
+    for row in range(len(table)):
+        operator = operators[int(table.operator[row])]
+        if len(operator.alternates) > 1:
+            ran = bool(table.service_s.count[row])
+            briefs.append(
+                AlternateBrief(
+                    operator=operator.id,
+                    alternate=operator.alternates[int(table.index[row])].name,
+                    records=_tidy(table.records_in[row]),
+                    ms_per_record=_tidy(1e3 * table.service_s.mean[row]) if ran else None,
+                    agreement=_tidy(table.agreement[row]) if table.known[row] else None,
+                )
+            )
     return tuple(briefs)
 
 

@@ -5,40 +5,17 @@ from __future__ import annotations
 import datetime
 import re
 import textwrap
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.control.brief import Brief
 from penstock.control.journal import Journal, JournalError
 from penstock.control.record import Cycle, Run
+from penstock.control.summary import RunSummary, summary_of
 from penstock.control.timeline import Episode, Line, episodes
 from penstock.policies.wording import duration, number, quantity, sentence
 
 WIDTH = 110
 _UNIT = re.compile(r"(\d) (?=(?:%|[a-zµ]+s|[kMGT]?B|s|min|h|d)\b|%)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GoalKept:
-    """How a latency goal fared over the run; figures over the cycles in which it was measured."""
-
-    name: str
-    bound_ms: float
-    held: float
-    """Share of cycles, 0..1."""
-    mean_ms: float | None
-    worst_ms: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkServed:
-    """How much of the input counted at a sink."""
-
-    name: str
-    accuracy: float | None
-    lowest: float | None
-    min_accuracy: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,26 +32,6 @@ class Unreached:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """The run in figures."""
-
-    cycles: int
-    duration_s: float
-    goals: tuple[GoalKept, ...]
-    sinks: tuple[SinkServed, ...]
-    actions: Mapping[str, int]
-    outcomes: Mapping[str, int]
-    withheld: Mapping[str, int]
-    """Reason code to how often."""
-    worked: int
-    did_not_work: int
-    faults: Mapping[str, int]
-    skipped: int
-    cost: float
-    dry_run: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """All there is to tell about a run."""
 
@@ -82,7 +39,7 @@ class Explanation:
     start_s: float
     episodes: tuple[Episode, ...]
     unreached: tuple[Unreached, ...]
-    summary: Summary
+    summary: RunSummary
 
 
 def explain(journal: Journal, run: str) -> Explanation:
@@ -97,7 +54,7 @@ def explain(journal: Journal, run: str) -> Explanation:
         start_s=cycles[0].time_s if cycles else 0.0,
         episodes=tuple(episodes(cycles)),
         unreached=_unreached(cycles),
-        summary=_summary(cycles),
+        summary=summary_of(cycles),
     )
 
 
@@ -117,58 +74,6 @@ def _unreached(cycles: Sequence[Cycle]) -> tuple[Unreached, ...]:
                 cycles=1 if earlier is None else earlier.cycles + 1,
             )
     return tuple(found.values())
-
-
-def _summary(cycles: Sequence[Cycle]) -> Summary:
-    briefs = [c.brief for c in cycles if c.brief is not None]
-    effects = [e for c in cycles for e in c.effects]
-    return Summary(
-        cycles=len(cycles),
-        duration_s=cycles[-1].time_s - cycles[0].time_s if cycles else 0.0,
-        goals=_goals(briefs),
-        sinks=_sinks(briefs),
-        actions=Counter(p.action.kind for c in cycles for p in c.plan.actions),
-        outcomes=Counter(o.status for c in cycles for o in c.outcomes),
-        withheld=Counter(w.reason.code for c in cycles for w in c.plan.withheld),
-        worked=sum(e.verdict == "worked" for e in effects),
-        did_not_work=sum(e.verdict == "did-not" for e in effects),
-        faults=Counter(f.code for c in cycles for f in c.faults),
-        skipped=sum(c.skipped for c in cycles),
-        cost=briefs[-1].cost if briefs else 0.0,
-        dry_run=any(c.dry_run for c in cycles),
-    )
-
-
-def _goals(briefs: Sequence[Brief]) -> tuple[GoalKept, ...]:
-    kept = []
-    for goal in briefs[-1].constraints if briefs else ():
-        seen = [c for b in briefs for c in b.constraints if c.name == goal.name]
-        late = [c.latency_s for c in seen if c.latency_s is not None]
-        kept.append(
-            GoalKept(
-                name=goal.name,
-                bound_ms=goal.bound_s * 1e3,
-                held=sum(c.held for c in seen) / len(seen),
-                mean_ms=sum(late) / len(late) * 1e3 if late else None,
-                worst_ms=max(late) * 1e3 if late else None,
-            )
-        )
-    return tuple(kept)
-
-
-def _sinks(briefs: Sequence[Brief]) -> tuple[SinkServed, ...]:
-    served = []
-    for sink in briefs[-1].sinks if briefs else ():
-        known = [s.accuracy for b in briefs for s in b.sinks if s.id == sink.id and s.accuracy is not None]
-        served.append(
-            SinkServed(
-                name=sink.id,
-                accuracy=sum(known) / len(known) if known else None,
-                lowest=min(known) if known else None,
-                min_accuracy=sink.min_accuracy,
-            )
-        )
-    return tuple(served)
 
 
 def as_text(explanation: Explanation, *, width: int = WIDTH) -> str:
@@ -220,15 +125,16 @@ def _line_text(line: Line, start_s: float, width: int) -> list[str]:
     return _wrapped(head, line.text + policy, width)
 
 
-def _summary_text(summary: Summary, width: int) -> list[str]:
+def _summary_text(summary: RunSummary, width: int) -> list[str]:
     out: list[str] = []
-    for goal in summary.goals:
-        figures = (
-            f", mean {quantity('_ms', goal.mean_ms)}, worst {quantity('_ms', goal.worst_ms)}"
-            if goal.mean_ms is not None
-            else ", never measured"
-        )
-        text = f"held in {quantity('share', goal.held)} of cycles (bound {quantity('_ms', goal.bound_ms)}{figures})"
+    for goal in summary.constraints:
+        bound = quantity("_ms", goal.bound_ms)
+        if goal.held is None:
+            out += _wrapped(f"  {goal.name}: ", f"never measured (bound {bound})", width)
+            continue
+        unknown = f", not measured in {quantity('share', goal.unknown)}" if goal.unknown else ""
+        figures = f"mean of intervals {quantity('_ms', goal.mean_ms)}, worst {quantity('_ms', goal.worst_ms)}"
+        text = f"held in {quantity('share', goal.held)} of intervals{unknown} (bound {bound}, {figures})"
         out += _wrapped(f"  {goal.name}: ", text, width)
     for sink in summary.sinks:
         if sink.accuracy is not None:
@@ -238,7 +144,8 @@ def _summary_text(summary: Summary, width: int) -> list[str]:
                 f" the lowest{least}"
             )
             out += _wrapped(f"  {sink.name}: ", text, width)
-    told = ", ".join(_count(n, kind) for kind, n in summary.actions.items()) or "none was needed"
+    actions = summary.planned if summary.dry_run else summary.begun
+    told = ", ".join(_count(n, kind) for kind, n in actions.items()) or "none was needed"
     out += _wrapped("  actions: ", told, width)
     if summary.worked or summary.did_not_work:
         out.append(f"  effects: {summary.worked} as expected, {summary.did_not_work} not")

@@ -344,7 +344,7 @@ def _line(cycle: Cycle) -> str:
         parts.append("nothing observed")
     else:
         goals = cycle.brief.constraints
-        parts += [f"goals {sum(c.held for c in goals)}/{len(goals)} held"] if goals else []
+        parts += [f"goals {sum(c.held is True for c in goals)}/{len(goals)} held"] if goals else []
         parts.append(f"{cycle.brief.tasks} tasks on {cycle.brief.nodes} nodes")
     kinds = Counter(p.action.kind for p in cycle.plan.actions)
     parts.append(", ".join(f"{n} {kind}" for kind, n in kinds.items()) or "no action")

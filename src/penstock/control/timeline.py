@@ -70,7 +70,7 @@ def _eventful(cycle: Cycle) -> bool:
 
 
 def _late(cycle: Cycle) -> bool:
-    return cycle.brief is not None and not all(c.held for c in cycle.brief.constraints)
+    return cycle.brief is not None and any(c.held is False for c in cycle.brief.constraints)
 
 
 def _calm(cycles: Sequence[Cycle]) -> Episode:
@@ -146,14 +146,14 @@ def _seen(cycle: Cycle, before: Brief | None, late_since: dict[str, tuple[float,
     if cycle.brief is not None:
         for constraint in cycle.brief.constraints:
             latency_s = constraint.latency_s or 0.0
-            if not constraint.held and constraint.name not in late_since:
+            if constraint.held is False and constraint.name not in late_since:
                 late_since[constraint.name] = (cycle.time_s, latency_s)
                 text = f"{constraint.name} at {duration(latency_s)}, over its bound of {duration(constraint.bound_s)}"
                 yield Line(time_s=cycle.time_s, topic="seen", text=text + _load(cycle.brief, before))
-            elif not constraint.held:
+            elif constraint.held is False:
                 since_s, worst_s = late_since[constraint.name]
                 late_since[constraint.name] = (since_s, max(worst_s, latency_s))
-            elif constraint.name in late_since:
+            elif constraint.held and constraint.name in late_since:
                 since_s, worst_s = late_since.pop(constraint.name)
                 text = (
                     f"{constraint.name} back under its bound, at {duration(latency_s)}, after"
@@ -215,7 +215,7 @@ def _decided(cycle: Cycle, adjusted: dict[tuple[str, str, str, str], list[Line]]
 
 def _title(cycles: Sequence[Cycle]) -> str:
     """What the episode was about: who was late, what changed on balance, what went wrong."""
-    late = sorted({c.name for cy in cycles if cy.brief for c in cy.brief.constraints if not c.held})
+    late = sorted({c.name for cy in cycles if cy.brief for c in cy.brief.constraints if c.held is False})
     parts = [f"{', '.join(late)} late"] if late else []
     changes: dict[str, list[str]] = {}
     adjusted: dict[str, None] = {}

@@ -6,6 +6,7 @@ is a sum and therefore exact, and a sketch travels as plain bytes (`docs/decisio
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,6 +65,19 @@ class Sketch:
         pairs = np.zeros(len(used), dtype=[("bin", "<u4"), ("count", "<f8")])
         pairs["bin"], pairs["count"] = used, self.bins[used]
         return pairs.tobytes()
+
+    @classmethod
+    def of_bins(cls, occupied: Mapping[int, float]) -> Sketch:
+        """The sketch with these records in its bins."""
+        bins = np.zeros(_BINS)
+        bins[list(occupied)] = list(occupied.values())
+        return cls(bins)
+
+    @property
+    def occupied(self) -> dict[int, float]:
+        """Bin to how many values are in it, where there are any."""
+        used = np.flatnonzero(self.bins)
+        return dict(zip(used.tolist(), self.bins[used].tolist(), strict=True))
 
     def merge(self, other: Sketch) -> Sketch:
         """Both distributions as one."""

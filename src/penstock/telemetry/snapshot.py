@@ -253,8 +253,13 @@ class Constraints(Table):
 
     @property
     def held(self) -> Bools:
-        """Where the bound was kept; True where nothing passed and so nothing was late."""
-        return ~self.known | (self.latency_s <= self.bound_s)
+        """Where the bound was kept; what was not measured was neither held nor missed."""
+        return np.asarray(self.known & (self.latency_s <= self.bound_s))
+
+    @property
+    def missed(self) -> Bools:
+        """Where the bound was broken."""
+        return np.asarray(self.known & (self.latency_s > self.bound_s))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

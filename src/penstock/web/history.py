@@ -110,7 +110,7 @@ class History:
         for goal in cycle.brief.constraints if cycle.brief is not None else ():
             if goal.latency_s is not None:
                 self._measured[goal.name] += 1
-                self._held[goal.name] += goal.held
+                self._held[goal.name] += goal.held is True
 
     def _chart_executors(self, brief: Brief) -> None:
         for node in brief.executors:

@@ -250,7 +250,7 @@ def _outcomes(cycle: Cycle) -> Iterator[Told]:
 
 
 def _late(brief: Brief | None) -> tuple[str, ...]:
-    return () if brief is None else tuple(c.name for c in brief.constraints if not c.held)
+    return () if brief is None else tuple(c.name for c in brief.constraints if c.held is False)
 
 
 def _span(unit: str, values: Sequence[float]) -> str:

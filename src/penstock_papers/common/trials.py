@@ -44,7 +44,8 @@ class Course:
     time_s: Floats
     rate_rps: Floats
     latency_s: Floats
-    held: NDArray[np.bool_]
+    held: Floats
+    """1, 0, or NaN where nothing was measured."""
     p95_s: Floats
     """95th percentile of the latency of single records, at the sinks."""
     throughput_rps: Floats
@@ -63,7 +64,7 @@ class Course:
 
     def held_share(self, first: int = 0, last: int | None = None) -> Floats:
         """Per constraint, the share of adjustment intervals in which its bound was held."""
-        return np.asarray(self.held[first:last].mean(axis=0))
+        return np.asarray(np.nanmean(self.held[first:last], axis=0))
 
     def utilisation(self, operators: list[int]) -> float:
         """Busy share of the tasks of some operators."""
@@ -102,7 +103,7 @@ def _row(snapshots: list[Snapshot]) -> dict[str, Any]:
         "time_s": last.time_s,
         "rate_rps": sum(s.sources.produced_rps.sum() * s.interval_s for s in snapshots) / seconds,
         "latency_s": np.where(last.constraints.known, last.constraints.latency_s, np.nan),
-        "held": last.constraints.held,
+        "held": np.where(last.constraints.known, last.constraints.held, np.nan),
         "p95_s": np.nan if p95 is None else p95,
         "throughput_rps": sum(s.sinks.records.sum() for s in snapshots) / seconds,
         "parallelism": last.operators.parallelism,
