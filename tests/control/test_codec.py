@@ -1,6 +1,5 @@
 """What is stored comes back equal, and what does not fit is refused with its place."""
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,8 +13,10 @@ from hypothesis.extra import numpy as npst
 
 from penstock.control.codec import CodecError, from_json, pack, to_json, unpack
 from penstock.control.plan import Plan, Planned, Withheld
+from penstock.control.record import Fault
 from penstock.dataflow import Dataflow, Function, flow
 from penstock.dataflow.connectors import console, rate
+from penstock.dataflow.graph import Connector
 from penstock.policies.policy import Proposal
 from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
@@ -47,19 +48,20 @@ class Memory:
 
 finite = st.floats(allow_nan=False)
 words = st.text(max_size=5)
+wholes = st.integers(-(2**63), 2**63 - 1)
 inners = st.builds(Inner, size=finite, label=st.none() | words)
 memories = st.builds(
     Memory,
     turn=st.integers(-(2**60), 2**60),
     way=st.sampled_from(["up", "down"]),
     names=st.lists(words).map(tuple),
-    pair=st.tuples(st.integers(), words),
+    pair=st.tuples(wholes, words),
     by_name=st.dictionaries(words, inners, max_size=3),
-    by_pair=st.dictionaries(st.tuples(st.integers(), words), finite, max_size=3),
+    by_pair=st.dictionaries(st.tuples(wholes, words), finite, max_size=3),
     maybe=st.none() | inners,
-    fact=st.none() | words | st.integers() | finite | st.booleans(),
+    fact=st.none() | words | wholes | finite | st.booleans(),
     loose=st.recursive(
-        st.none() | words | st.integers() | finite | st.booleans(),
+        st.none() | words | wholes | finite | st.booleans(),
         lambda inner: st.lists(inner, max_size=3).map(tuple) | st.dictionaries(words, inner, max_size=3),
         max_leaves=5,
     ),
@@ -80,17 +82,7 @@ PLAIN: dict[str, Any] = {
 
 @given(memories)
 def test_a_value_comes_back_equal(memory: Memory) -> None:
-    assert from_json(Memory, to_json(Memory, memory)) == memory
     assert unpack(Memory, pack(Memory, memory)) == memory
-
-
-@given(memories)
-@settings(max_examples=30)
-def test_the_text_is_strict_json(memory: Memory) -> None:
-    def refuse(constant: str) -> None:
-        raise AssertionError(f"{constant} is not JSON")
-
-    json.loads(to_json(Memory, memory), parse_constant=refuse)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,12 +106,6 @@ def test_arrays_come_back_bit_for_bit(first: np.ndarray, second: np.ndarray) -> 
         assert (now.flags.writeable, now.flags.aligned) == (True, True), "as compiled code knows it"
 
 
-@given(npst.arrays(np.float64, st.integers(0, 5)))
-def test_arrays_also_travel_in_text(values: np.ndarray) -> None:
-    back = from_json(Columns, to_json(Columns, Columns(values, np.array([True]))))
-    np.testing.assert_array_equal(back.first, values)
-
-
 @given(some_proposals())
 @settings(max_examples=50, deadline=None)
 def test_plans_come_back_equal_with_the_right_kinds_of_action(proposals: tuple[Proposal, ...]) -> None:
@@ -132,7 +118,7 @@ def test_plans_come_back_equal_with_the_right_kinds_of_action(proposals: tuple[P
         ),
         notices=tuple(n for p in proposals for n in p.notices),
     )
-    assert from_json(Plan, to_json(Plan, plan)) == plan
+    assert unpack(Plan, pack(Plan, plan)) == plan
 
 
 def test_numbers_of_numpy_are_plain_numbers() -> None:
@@ -143,8 +129,10 @@ def test_numbers_of_numpy_are_plain_numbers() -> None:
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
 def test_infinity_survives(value: float) -> None:
-    back = from_json(Inner, to_json(Inner, Inner(size=value))).size
+    back = unpack(Inner, pack(Inner, Inner(size=value))).size
     assert back == value or (math.isnan(back) and math.isnan(value))
+    with pytest.raises(CodecError):
+        to_json(Inner, Inner(size=value))  # JSON has neither
 
 
 def test_a_snapshot_comes_back_with_every_column() -> None:
@@ -169,13 +157,13 @@ def test_a_dataflow_comes_back_with_its_functions_by_name() -> None:
     builder = flow("named")
     builder.source("in", rate(rows_per_second=5)).map("double", double, takes="record").sink("out", console())
     dataflow = builder.build()
-    back = from_json(Dataflow, to_json(Dataflow, dataflow))
+    back = unpack(Dataflow, pack(Dataflow, dataflow))
     assert back == dataflow
     assert back.operator("double").alternates[0].function == Function(path=f"{__name__}:double")
 
 
 def test_a_lambda_is_known_to_be_lost() -> None:
-    back = from_json(Function, to_json(Function, Function(lambda x: x)))
+    back = unpack(Function, pack(Function, Function(lambda x: x)))
     with pytest.raises(LookupError, match="not-stored"):
         back.resolve()
 
@@ -183,13 +171,12 @@ def test_a_lambda_is_known_to_be_lost() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "not JSON"),
-        ("[]", "expected Inner"),
-        ('{"size": "big"}', "Inner.size: expected float"),
-        ('{"size": true}', "Inner.size: expected float"),
-        ('{"size": 1, "colour": 2}', "no field colour"),
-        ("{}", "not valid"),
-        ('{"$": "Outer", "size": 1}', "no Inner is called 'Outer'"),
+        ("{", "truncated"),
+        ("[]", "Expected `object`, got `array`"),
+        ('{"size": "big"}', r"Expected `float`, got `str` - at `\$.size`"),
+        ('{"size": true}', r"Expected `float`, got `bool` - at `\$.size`"),
+        ('{"size": 1, "colour": 2}', "unknown field `colour`"),
+        ("{}", "missing required field `size`"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_its_place(text: str, message: str) -> None:
@@ -201,7 +188,7 @@ def test_constructors_still_reject_nonsense() -> None:
     with pytest.raises(CodecError, match="to itself is no action"):
         from_json(
             Planned,
-            '{"action": {"$": "Scale", "reason": {"code": "test"}, "current": 2, "target": 2}, "policy": "p"}',
+            '{"action": {"kind": "scale", "reason": {"code": "test"}, "current": 2, "target": 2}, "policy": "p"}',
         )
 
 
@@ -219,7 +206,7 @@ def test_damaged_bytes_are_refused_or_harmless(position: int, flip: int) -> None
 
 
 def test_what_cannot_be_stored_says_so() -> None:
-    with pytest.raises(CodecError, match=r"Memory\.loose: a set in an undeclared place"):
+    with pytest.raises(CodecError, match=r"Memory\.loose: set is not one of"):
         pack(
             Memory,
             Memory(
@@ -242,8 +229,30 @@ def test_what_cannot_be_stored_says_so() -> None:
 
 def test_fields_outside_the_value_are_left_out() -> None:
     memory = Memory(**PLAIN, scratch={1})
-    assert from_json(Memory, to_json(Memory, memory)).scratch is None
+    assert unpack(Memory, pack(Memory, memory)).scratch is None
 
 
 def test_the_default_dataflow_is_small() -> None:
     assert len(pack(Snapshot, a_snapshot(a_dataflow()))) < 4000
+
+
+def test_a_field_that_came_later_has_its_default() -> None:
+    assert from_json(Inner, '{"size": 1.0}') == Inner(size=1.0)
+
+
+def test_secrets_are_masked() -> None:
+    login = 'org.apache.kafka.PlainLoginModule required username="ann" password="xyzzy";'
+    options = {"kafka.sasl.jaas.config": login, "kafka.ssl.key.password": "xyzzy", "subscribe": "clicks"}
+    connector = Connector(kind="kafka", options=options)
+    stored = unpack(Connector, pack(Connector, connector))
+    assert stored.options == {
+        "kafka.sasl.jaas.config": "***",
+        "kafka.ssl.key.password": "***",
+        "subscribe": "clicks",
+    }
+    assert "xyzzy" not in repr(connector)
+    assert "clicks" in repr(connector)
+    fault = Fault.of("observe", RuntimeError(f"cannot log in: {login}"))
+    refused = Reason(code="spark-refused", facts={"cause": f"no: {login}"})
+    assert "xyzzy" not in fault.cause
+    assert "xyzzy" not in str(unpack(Reason, pack(Reason, refused)))

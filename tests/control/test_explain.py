@@ -12,7 +12,7 @@ from penstock.control import (
     as_text,
     explain,
 )
-from penstock.control.codec import from_json, to_json
+from penstock.control.codec import pack, unpack
 from penstock.control.explain import Explanation, clock
 from penstock.dataflow import OperatorId
 from penstock.policies.actions import Acquire, Expectation, Move, Pace, Release, Scale, Shed, Switch
@@ -146,7 +146,7 @@ def test_a_dry_run_says_would() -> None:
 
 def test_the_explanation_is_data_too() -> None:
     story = explain(*a_story())
-    assert from_json(Explanation, to_json(Explanation, story)) == story
+    assert unpack(Explanation, pack(Explanation, story)) == story
     assert story.summary.begun == {"scale": 1, "shed": 2}
     assert [(u.goal, u.code) for u in story.unreached] == [("on-time", "bound-needs-more-nodes")]
     assert story.summary.faults == {"observe-failed": 1}

@@ -1,14 +1,21 @@
 """One contract for both journals; then what only a file must do."""
 
+import os
+import shutil
 import sqlite3
+import stat
 import threading
+import zlib
+from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from penstock.control import JournalError, Latest, Loop, PolicyRun, Retention, SqliteJournal, replay
-from penstock.control.journal import APPLICATION_ID, SCHEMA_VERSION
+from penstock.control.journal import APPLICATION_ID, IN_MEMORY, SCHEMA_VERSION
 from penstock.dataflow import OperatorId
+from penstock.errors import UserError
 from penstock.policies.actions import Expectation, Scale, Shed
 from penstock.policies.policy import Proposal
 from penstock.policies.reasons import Reason
@@ -263,8 +270,9 @@ def test_a_folder_that_does_not_exist_is_refused_in_words(tmp_path) -> None:
 def test_what_this_version_cannot_read_is_said_in_words(tmp_path) -> None:
     with SqliteJournal(tmp_path / "journal.db") as journal:
         loop, _ = a_run(journal, 5)
-        journal._db.execute("UPDATE cycles SET body = json_set(body, '$.mood', 'good')")
-        with pytest.raises(JournalError, match="Cycle has no field mood"):
+        strange = zlib.compress(msgspec.msgpack.encode({"number": 1, "mood": "good"}))
+        journal._db.execute("UPDATE cycles SET body = ?", (strange,))
+        with pytest.raises(JournalError, match=r"cannot read: stored Cycle cannot be read: .*`mood`"):
             list(journal.cycles(loop.run_id))
 
 
@@ -292,3 +300,73 @@ def test_two_controllers_make_one_new_file_together(tmp_path) -> None:
 def test_proposals_are_kept_even_when_nothing_is_planned(journal) -> None:
     loop, _ = a_run(journal, 15, policy=lambda s: Proposal(policy="x"))
     assert [len(c.proposals) for c in journal.cycles(loop.run_id)] == [1, 1, 1]
+
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "journal.sqlite"
+
+
+def test_a_journal_of_the_earlier_format_is_left_alone_and_said_in_words(tmp_path) -> None:
+    path = tmp_path / "journal.sqlite"
+    shutil.copy(GOLDEN, path)
+    before = path.read_bytes()
+    with pytest.raises(JournalError, match=r"earlier Penstock .format 1, .* left as it is; move it away"):
+        SqliteJournal(path)
+    assert path.read_bytes() == before
+    assert issubclass(JournalError, UserError), "the command line prints it as it is"
+
+
+def test_files_are_for_their_owner_only(tmp_path) -> None:
+    before = os.umask(0)
+    try:
+        with SqliteJournal(tmp_path / "journal.db") as journal:
+            a_run(journal, 10)
+            files = sorted(tmp_path.iterdir())
+            assert [f.name for f in files] == ["journal.db", "journal.db-shm", "journal.db-wal"]
+            assert {stat.S_IMODE(f.stat().st_mode) for f in files} == {0o600}
+    finally:
+        os.umask(before)
+
+
+def test_a_journal_in_memory_is_bounded() -> None:
+    with SqliteJournal(":memory:") as journal:
+        assert journal.retention == IN_MEMORY
+        assert IN_MEMORY.evidence_bytes + IN_MEMORY.cycle_bytes <= 64_000_000
+
+
+def test_cycles_are_dropped_when_they_grow_too_large(tmp_path) -> None:
+    retention = Retention(cycle_bytes=20_000)
+    with SqliteJournal(tmp_path / "journal.db", retention=retention) as journal:
+        loop, _ = a_run(journal, 500)
+        kept = [c.number for c in journal.cycles(loop.run_id)]
+        size = journal._one("SELECT sum(bytes) FROM cycles")[0]
+    assert size <= 20_000
+    assert 0 < len(kept) < 100
+    assert kept == list(range(kept[0], 101)), "the newest"
+
+
+def test_a_locked_file_is_survived_and_written_again_afterwards(tmp_path) -> None:
+    path = tmp_path / "journal.db"
+    with SqliteJournal(path) as journal:
+        loop, _ = a_run(journal, 10)
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        loop.run(for_s=5)
+        assert loop.faults == {"journal-failed": 1}
+        other.execute("ROLLBACK")
+        other.close()
+        loop.run(for_s=5)
+        assert loop.faults == {"journal-failed": 1}
+        numbers = [c.number for c in journal.cycles(loop.run_id)]
+    assert numbers == [1, 2, 4]
+
+
+def test_a_full_disk_is_survived(tmp_path) -> None:
+    with SqliteJournal(tmp_path / "journal.db") as journal:
+        loop, _ = a_run(journal, 10)
+        pages = journal._one("PRAGMA page_count")[0]
+        journal._db.execute(f"PRAGMA max_page_count = {pages}")
+        loop.run(for_s=200)
+        assert loop.faults["journal-failed"] > 0
+        journal._db.execute("PRAGMA max_page_count = 1000000")
+        loop.run(for_s=5)
+        assert next(reversed(list(journal.cycles(loop.run_id)))).number == 43

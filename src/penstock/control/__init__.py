@@ -9,7 +9,6 @@ from penstock.control.desired import Desired
 from penstock.control.effects import Effect
 from penstock.control.explain import Explanation, as_text, explain
 from penstock.control.journal import Journal, JournalError, Retention, SqliteJournal
-from penstock.control.leases import Lease
 from penstock.control.loop import Loop, Stop, Subscriber
 from penstock.control.plan import Clock, NotReadyError, Outcome, Plan, Planned, Runtime, Status, Withheld
 from penstock.control.record import Cycle, Evidence, Fault, Latest, Run
@@ -30,7 +29,6 @@ __all__ = [
     "Journal",
     "JournalError",
     "Latest",
-    "Lease",
     "Loop",
     "NotReadyError",
     "Outcome",

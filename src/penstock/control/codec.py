@@ -1,66 +1,44 @@
-"""Values to JSON and back, by their type hints; arrays travel beside the text as raw bytes. No pickle.
+"""Values to bytes and back, by their type hints; arrays as raw bytes. No pickle.
 
 A journal may be read by another version, another person, another policy: what comes back is therefore checked
-against the type that is asked for, and nothing but plain values can come out of a file.
+against the type that is asked for, and nothing but plain values can come out of a file. msgspec does the checking, on
+structs that are made from the dataclasses; a value says what it is by its place, and an action by its kind.
 """
 
 from __future__ import annotations
 
 import collections.abc
 import dataclasses
-import json
-import math
-import struct
 import types
 import typing
 import zlib
-from collections.abc import Callable, Mapping
-from functools import cache
-from typing import Any, Literal, NamedTuple, NewType, TypeVar, Union
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Literal, NewType, TypeVar, Union
 
+import msgspec
 import numpy as np
 
 from penstock.dataflow import Function
+from penstock.dataflow.graph import Connector
+from penstock.dataflow.secrets import masked, masked_text
+from penstock.policies.actions import KINDS, Action
 
 T = TypeVar("T")
-_SCALARS = (str, int, float, bool)
-_HEADER = struct.Struct("<4sI")
-_MAGIC = b"pnk1"
-_ALIGN = 16
+_ARRAY = 1
 _FAST = 1  # zlib level: snapshots are written in every cycle, and read seldom
+_SCALARS = (str, int, float, bool, bytes, type(None))
+_ORIGIN: dict[type, type[Any]] = {}
+"""Struct to the dataclass that it stands for."""
 
 
 class CodecError(ValueError):
     """A value that cannot be stored, or stored data that is not what its reader expects; says where."""
 
 
-class _Codec(NamedTuple):
-    encode: Callable[[Any, list[Any] | None], Any]
-    decode: Callable[[Any, list[Any]], Any]
-
-
-def to_json(hint: Any, value: Any) -> str:
-    """One line of strict JSON; arrays stand in it as lists."""
-    return json.dumps(_codec(hint).encode(value, None), separators=(",", ":"), allow_nan=False)
-
-
-def from_json(hint: type[T], text: str) -> T:
-    """What `to_json` was given; a `CodecError` if the text does not fit the type."""
-    return _decoded(hint, _parsed(text), [])
-
-
 def pack(hint: Any, value: Any) -> bytes:
-    """Compressed bytes: JSON, then the arrays it refers to by number."""
-    arrays: list[Any] = []
-    document = json.dumps(_codec(hint).encode(value, arrays), separators=(",", ":"), allow_nan=False)
-    text = document.encode()
-    parts = [_HEADER.pack(_MAGIC, len(text)), text]
-    size = _HEADER.size + len(text)
-    for array in arrays:
-        data = np.ascontiguousarray(array).tobytes()
-        parts += [bytes(-size % _ALIGN), data]
-        size += -size % _ALIGN + len(data)
-    return zlib.compress(b"".join(parts), _FAST)
+    """Compressed bytes of a value of the given type; a `CodecError` if it is not of that type."""
+    return zlib.compress(msgspec.msgpack.encode(_struct(hint, value), enc_hook=_encoded), _FAST)
 
 
 def unpack(hint: type[T], data: bytes) -> T:
@@ -69,292 +47,178 @@ def unpack(hint: type[T], data: bytes) -> T:
     Arrays are of the type they had, writable as they were: compiled code is compiled anew for read-only ones.
     """
     try:
-        whole = bytearray(zlib.decompress(data))
-        magic, length = _HEADER.unpack_from(whole)
-    except (zlib.error, struct.error) as problem:
-        raise CodecError(f"stored bytes are damaged: {problem}") from problem
-    if magic != _MAGIC:
-        raise CodecError(f"stored bytes start with {magic!r}, not {_MAGIC!r}")
-    end = _HEADER.size + length
-    return _decoded(hint, _parsed(whole[_HEADER.size : end]), [whole, end])
+        whole = zlib.decompress(data)
+        found = msgspec.msgpack.decode(whole, type=_model(hint), dec_hook=_custom, ext_hook=_decoded)
+    except (zlib.error, msgspec.DecodeError, TypeError, ValueError) as problem:
+        raise CodecError(f"stored {_name(hint)} cannot be read: {problem}") from problem
+    return typing.cast(T, _restored(hint, found))
 
 
-def _parsed(text: str | bytearray) -> Any:
+def to_json(hint: Any, value: Any) -> str:
+    """One line of JSON, for small values without arrays."""
+    text = msgspec.json.encode(_struct(hint, value), enc_hook=_encoded).decode()
+    if from_json(hint, text) != value:
+        raise CodecError(f"a {_name(hint)} with infinity, NaN or an array is no JSON")
+    return text
+
+
+def from_json(hint: type[T], text: str) -> T:
+    """What `to_json` was given; a `CodecError` if the text does not fit the type."""
     try:
-        return json.loads(text)
-    except ValueError as problem:
-        raise CodecError(f"stored text is not JSON: {problem}") from problem
+        found = msgspec.json.decode(text, type=_model(hint), dec_hook=_custom)
+    except msgspec.DecodeError as problem:
+        raise CodecError(f"stored {_name(hint)} cannot be read: {problem}") from problem
+    return typing.cast(T, _restored(hint, found))
 
 
-def _decoded(hint: type[T], document: Any, source: list[Any]) -> T:
+def _struct(hint: Any, value: Any) -> Any:
+    """The value as msgspec knows it, checked against its type."""
     try:
-        return typing.cast(T, _codec(hint).decode(document, source))
-    except CodecError:
-        raise
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as problem:
+        return msgspec.convert(_plain(value), _model(hint), dec_hook=_custom)
+    except (msgspec.ValidationError, TypeError) as problem:
+        raise CodecError(f"a {_name(hint)} cannot be stored: {problem}") from problem
+
+
+def _plain(value: Any) -> Any:
+    """The value in dictionaries, tuples, scalars and arrays; what is secret is masked."""
+    if isinstance(value, _SCALARS):
+        return value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, np.ndarray):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Function):
+        # One without an importable name is known only while its process lives; what comes back says so when called.
+        return value.path or "not-stored:function"
+    if isinstance(value, tuple):
+        return tuple(_plain(v) for v in value)
+    if isinstance(value, Mapping):
+        found = {_plain(k): _plain(v) for k, v in value.items()}
+        return (
+            {**found, "cause": masked_text(found["cause"])} if isinstance(found.get("cause"), str) else found
+        )
+    if dataclasses.is_dataclass(value):
+        fields = {f.name: _field(value, f.name) for f in _stored(type(value))}
+        if isinstance(value, Action):
+            fields["kind"] = value.kind
+        if isinstance(value, Connector):
+            fields["options"] = masked(fields["options"])
+        return fields
+    raise TypeError(
+        f"{type(value).__name__} is not one of numbers, text, tuples, mappings, arrays, dataclasses"
+    )
+
+
+def _field(value: Any, name: str) -> Any:
+    try:
+        return _plain(getattr(value, name))
+    except TypeError as problem:
+        raise TypeError(f"{type(value).__name__}.{name}: {problem}") from None
+
+
+def _restored(hint: Any, found: Any) -> Any:
+    try:
+        return _value(found)
+    except (TypeError, ValueError) as problem:
         # Constructors reject nonsense themselves; from a file, that is the file's fault.
         raise CodecError(f"stored {_name(hint)} is not valid: {problem}") from problem
 
 
-def _codec(hint: Any) -> _Codec:
-    return _cached(hint)
-
-
-@cache
-def _cached(hint: Any) -> _Codec:
-    if isinstance(hint, NewType):
-        return _codec(hint.__supertype__)
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if hint is Any:
-        return _Codec(_encode_any, _decode_any)
-    if hint is None or hint is type(None) or hint in _SCALARS:
-        return _scalar(type(None) if hint is None else hint)
-    if hint is Function:
-        return _FUNCTION
-    if origin is Literal:
-        return _literal(args)
-    if origin is Union or origin is types.UnionType:
-        return _union(args)
-    if hint is np.ndarray or origin is np.ndarray:
-        return _Codec(_encode_array, _decode_array)
-    if origin is tuple or hint is tuple:
-        return _tuple(args or (Any, ...))
-    if origin in (dict, collections.abc.Mapping) or hint is dict:
-        return _mapping(*(args or (str, Any)))
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return _dataclass(hint)
-    raise CodecError(
-        f"a {_name(hint)} cannot be stored: give it as numbers, text, tuples, mappings or arrays"
-    )
-
-
-def _scalar(kind: type) -> _Codec:
-    accepted = (int, float) if kind is float else kind
-    made: Callable[[Any], Any] = float if kind is float else lambda value: value
-
-    def encode(value: Any, arrays: list[Any] | None) -> Any:
-        if isinstance(value, np.generic):
-            value = value.item()
-        if not isinstance(value, accepted) or (isinstance(value, bool) and kind in (int, float)):
-            raise CodecError(f"expected {_name(kind)}, found {value!r}")
-        return _finite(value)
-
-    def decode(data: Any, source: list[Any]) -> Any:
-        value: Any = _number(data)
-        if not isinstance(value, accepted) or (isinstance(value, bool) and kind in (int, float)):
-            raise CodecError(f"expected {_name(kind)}, found {data!r}")
-        return made(value)
-
-    return _Codec(encode, decode)
-
-
-def _finite(value: Any) -> Any:
-    # JSON has no infinity and no NaN.
-    return {"$float": repr(value)} if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _number(data: Any) -> Any:
-    return float(str(data["$float"])) if isinstance(data, dict) and "$float" in data else data
-
-
-def _literal(choices: tuple[Any, ...]) -> _Codec:
-    def check(value: Any, _: object) -> Any:
-        if value not in choices:
-            raise CodecError(f"expected one of {', '.join(map(str, choices))}, found {value!r}")
-        return value
-
-    return _Codec(check, check)
-
-
-def _union(members: tuple[Any, ...]) -> _Codec:
-    """Scalars as they are; of everything else one member, or several dataclasses told apart by their name."""
-    scalars = tuple(m for m in members if m in _SCALARS)
-    rest = [m for m in members if m is not type(None) and m not in _SCALARS]
-    named = {_name(m): m for m in rest}
-    if len(rest) > 1 and not all(dataclasses.is_dataclass(m) for m in rest):
-        raise CodecError(f"cannot tell the members of {' | '.join(named)} apart in a file")
-    optional = type(None) in members
-
-    def is_scalar(value: Any) -> bool:
-        if isinstance(value, bool):
-            return bool in scalars
-        return isinstance(value, scalars) or (float in scalars and isinstance(value, int))
-
-    def encode(value: Any, arrays: list[Any] | None) -> Any:
-        if isinstance(value, np.generic):
-            value = value.item()
-        if (value is None and optional) or is_scalar(value):
-            return _finite(value)
-        if not rest:
-            raise CodecError(f"expected {' | '.join(map(_name, members))}, found {value!r}")
-        if len(rest) == 1:
-            return _codec(rest[0]).encode(value, arrays)
-        name = type(value).__name__
-        return {"$": name, **_codec(named[name]).encode(value, arrays)}
-
-    def decode(data: Any, source: list[Any]) -> Any:
-        value = _number(data)
-        if (value is None and optional) or is_scalar(value):
-            return value
-        if not rest:
-            raise CodecError(f"expected {' | '.join(map(_name, members))}, found {data!r}")
-        if len(rest) == 1:
-            return _codec(rest[0]).decode(data, source)
-        return _codec(named[data["$"]]).decode({k: v for k, v in data.items() if k != "$"}, source)
-
-    return _Codec(encode, decode)
-
-
-def _tuple(args: tuple[Any, ...]) -> _Codec:
-    if args[-1] is Ellipsis:
-        item = _codec(args[0])
-        if item.encode is _PLAIN_TEXT:  # ids of a hundred thousand tasks need not be looked at one by one
-            return _Codec(lambda value, _: list(value), lambda data, _: _texts(data))
-        return _Codec(
-            lambda value, arrays: [item.encode(v, arrays) for v in value],
-            lambda data, source: tuple(item.decode(d, source) for d in data),
-        )
-    items = [_codec(a) for a in args]
-
-    def encode(value: Any, arrays: list[Any] | None) -> Any:
-        return [c.encode(v, arrays) for c, v in zip(items, value, strict=True)]
-
-    def decode(data: Any, source: list[Any]) -> Any:
-        return tuple(c.decode(d, source) for c, d in zip(items, data, strict=True))
-
-    return _Codec(encode, decode)
-
-
-def _texts(data: Any) -> tuple[str, ...]:
-    if not isinstance(data, list) or any(type(d) is not str for d in data):
-        raise CodecError("expected a list of text")
-    return tuple(data)
-
-
-def _mapping(key: Any, item: Any) -> _Codec:
-    keys, items = _codec(key), _codec(item)
-    text = key is str or (isinstance(key, NewType) and key.__supertype__ is str)
-
-    def encode(value: Mapping[Any, Any], arrays: list[Any] | None) -> Any:
-        pairs = [(keys.encode(k, arrays), items.encode(v, arrays)) for k, v in value.items()]
-        return dict(pairs) if text else [list(pair) for pair in pairs]
-
-    def decode(data: Any, source: list[Any]) -> Any:
-        pairs = data.items() if text else data
-        return {keys.decode(k, source): items.decode(v, source) for k, v in pairs}
-
-    return _Codec(encode, decode)
-
-
-def _dataclass(kind: type[Any]) -> _Codec:
-    """Fields by name. Those that are no part of the value (`compare=False`) are left out; subclasses are named."""
-    hints = typing.get_type_hints(kind)
-    stored = {f.name: f for f in dataclasses.fields(kind) if f.init and f.compare}
-    codecs: dict[str, _Codec] = {}  # filled on first use: a type may refer to itself
-
-    def codec_of(name: str) -> _Codec:
-        if name not in codecs:
-            codecs[name] = _codec(hints[name])
-        return codecs[name]
-
-    def encode(value: Any, arrays: list[Any] | None) -> Any:
-        if type(value) is not kind:
-            if isinstance(value, kind):
-                return {"$": type(value).__name__, **_codec(type(value)).encode(value, arrays)}
-            raise CodecError(f"expected {kind.__name__}, found {value!r}")
-        out = {}
-        for name in stored:
-            try:
-                out[name] = codec_of(name).encode(getattr(value, name), arrays)
-            except CodecError as problem:
-                raise CodecError(f"{kind.__name__}.{name}: {problem}") from None
-        return out
-
-    def decode(data: Any, source: list[Any]) -> Any:
-        if not isinstance(data, dict):
-            raise CodecError(f"expected {kind.__name__}, found {data!r}")
-        if "$" in data:
-            actual = _subclasses(kind).get(data["$"])
-            if actual is None:
-                raise CodecError(f"no {kind.__name__} is called {data['$']!r}")
-            return _codec(actual).decode({k: v for k, v in data.items() if k != "$"}, source)
-        if unknown := data.keys() - stored.keys():
-            raise CodecError(f"{kind.__name__} has no field {', '.join(sorted(unknown))}")
-        fields = {}
-        for name, item in data.items():
-            try:
-                fields[name] = codec_of(name).decode(item, source)
-            except CodecError as problem:
-                raise CodecError(f"{kind.__name__}.{name}: {problem}") from None
-        return kind(**fields)
-
-    return _Codec(encode, decode)
-
-
-def _subclasses(kind: type[Any]) -> dict[str, type[Any]]:
-    # A slotted dataclass is made twice, and the later one is the real one: later entries replace earlier ones.
-    found = {c.__name__: c for c in kind.__subclasses__()}
-    for child in tuple(found.values()):
-        found.update(_subclasses(child))
+def _value(found: Any) -> Any:
+    """The dataclasses that structs stand for, with tuples for lists."""
+    kind = _ORIGIN.get(type(found))
+    if kind is not None:
+        fields = {name: getattr(found, name) for name in found.__struct_fields__}
+        return kind(**{name: _value(v) for name, v in fields.items() if v is not msgspec.UNSET})
+    if isinstance(found, tuple | list):
+        return tuple(map(_value, found))
+    if isinstance(found, dict):
+        return {k: _value(v) for k, v in found.items()}
     return found
 
 
-def _encode_array(value: Any, arrays: list[Any] | None) -> Any:
-    array = np.asarray(value)
-    if array.dtype.hasobject:
-        raise CodecError("an array of Python objects cannot be stored")
-    if arrays is None:
-        items = [_finite(v) for v in array.ravel().tolist()]
-        return {"dtype": array.dtype.str, "shape": list(array.shape), "items": items}
-    arrays.append(array)
-    return {"dtype": array.dtype.str, "shape": list(array.shape)}
+def _model(hint: Any) -> Any:
+    return _made(hint, tuple(KINDS))
 
 
-def _decode_array(data: Any, source: list[Any]) -> Any:
-    dtype, shape = np.dtype(data["dtype"]), tuple(data["shape"])
-    if dtype.hasobject:
-        raise CodecError("an array of Python objects cannot be read")
-    if "items" in data:
-        return np.array([_number(v) for v in data["items"]], dtype).reshape(shape)
-    whole, end = source
-    start = end + -end % _ALIGN
-    count = math.prod(shape)
-    source[1] = start + count * dtype.itemsize
-    if source[1] > len(whole):
-        raise CodecError("stored bytes end too early")
-    return np.frombuffer(whole, dtype, count, start).reshape(shape)
+@lru_cache(maxsize=4096)
+def _made(hint: Any, kinds: tuple[str, ...]) -> Any:
+    """The type for msgspec that a type hint stands for; `kinds` of actions may be added to while we run."""
+    if isinstance(hint, NewType):
+        return _made(hint.__supertype__, kinds)
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any or hint in _SCALARS or hint is None or origin is Literal:
+        return hint
+    if hint is Function:
+        return Function
+    if hint is Action:
+        members: list[Any] = [KINDS[kind] for kind in kinds]
+        return Union[tuple(_dataclass(member, kinds) for member in members)]  # noqa: UP007
+    if origin is Union or origin is types.UnionType:
+        return Union[tuple(_made(a, kinds) for a in args)]  # noqa: UP007
+    if hint is np.ndarray or origin is np.ndarray:
+        return np.ndarray
+    if origin is tuple:
+        return tuple[tuple(a if a is Ellipsis else _made(a, kinds) for a in args)]  # type: ignore[misc]
+    if origin in (dict, collections.abc.Mapping):
+        return dict[tuple(_made(a, kinds) for a in args)]  # type: ignore[misc]
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return _dataclass(hint, kinds)
+    raise TypeError(f"{_name(hint)} is not one of numbers, text, tuples, mappings, arrays, dataclasses")
 
 
-def _encode_any(value: Any, arrays: list[Any] | None) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, _SCALARS):
-        return _finite(value)
-    if isinstance(value, tuple):
-        return [_encode_any(v, arrays) for v in value]
-    if isinstance(value, Mapping) and all(isinstance(k, str) for k in value):
-        return {"$map": {k: _encode_any(v, arrays) for k, v in value.items()}}
+@lru_cache(maxsize=4096)
+def _dataclass(kind: type[Any], kinds: tuple[str, ...]) -> type:
+    """A struct with the stored fields of a dataclass; one of an action says its kind.
+
+    A field with a default may be missing: a file of the same format may have been written before there was such a
+    field.
+    """
+    hints = typing.get_type_hints(kind)
+    fields: list[Any] = []
+    for f in _stored(kind):
+        made = _made(hints[f.name], kinds)
+        has_default = f.default is not dataclasses.MISSING or f.default_factory is not dataclasses.MISSING
+        fields.append((f.name, made | msgspec.UnsetType, msgspec.UNSET) if has_default else (f.name, made))
+    told: dict[str, Any] = {"tag_field": "kind", "tag": kind.kind} if issubclass(kind, Action) else {}
+    struct = msgspec.defstruct(kind.__name__, fields, kw_only=True, forbid_unknown_fields=True, **told)
+    _ORIGIN[struct] = kind
+    return struct
+
+
+def _stored(kind: type[Any]) -> list[dataclasses.Field[Any]]:
+    """The fields that make the value: those with `compare=False` are worked out from the others."""
+    return [f for f in dataclasses.fields(kind) if f.init and f.compare]
+
+
+def _encoded(value: Any) -> Any:
+    if isinstance(value, Function):
+        return _plain(value)
     if isinstance(value, np.ndarray):
-        return {"$array": _encode_array(value, arrays)}
-    raise CodecError(f"a {type(value).__name__} in an undeclared place cannot be stored; declare its type")
+        data = (value.dtype.str, value.shape, np.ascontiguousarray(value).tobytes())
+        return msgspec.msgpack.Ext(_ARRAY, msgspec.msgpack.encode(data))
+    raise TypeError(f"a {type(value).__name__} cannot be stored")
 
 
-def _decode_any(data: Any, source: list[Any]) -> Any:
-    if isinstance(data, list):
-        return tuple(_decode_any(d, source) for d in data)
-    if isinstance(data, dict) and "$map" in data:
-        return {k: _decode_any(v, source) for k, v in data["$map"].items()}
-    if isinstance(data, dict) and "$array" in data:
-        return _decode_array(data["$array"], source)
-    return _number(data)
+def _decoded(code: int, data: memoryview) -> Any:
+    if code != _ARRAY:
+        raise ValueError(f"stored bytes of kind {code} are unknown")
+    dtype, shape, raw = msgspec.msgpack.decode(data, type=tuple[str, tuple[int, ...], bytes])
+    if np.dtype(dtype).hasobject:
+        raise ValueError("an array of Python objects cannot be read")
+    return np.frombuffer(bytearray(raw), np.dtype(dtype)).reshape(shape)
+
+
+def _custom(kind: type, value: Any) -> Any:
+    """Types that msgspec does not know."""
+    if kind is Function and isinstance(value, str):
+        return Function(path=value)
+    if kind is np.ndarray and isinstance(value, np.ndarray):
+        if value.dtype.hasobject:
+            raise ValueError("an array of Python objects cannot be stored")
+        return value
+    raise ValueError(f"expected {_name(kind)}, found {type(value).__name__}")
 
 
 def _name(hint: Any) -> str:
     return getattr(hint, "__name__", None) or str(hint)
-
-
-# A function that has no importable name is known only while its process lives; what comes back says so when called.
-_FUNCTION = _Codec(
-    lambda value, _: value.path or "not-stored:function", lambda data, _: Function(path=str(data))
-)
-_PLAIN_TEXT = _codec(str).encode

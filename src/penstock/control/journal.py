@@ -9,6 +9,7 @@ is level-triggered and decides anew from what it sees, and NORMAL keeps the disk
 from __future__ import annotations
 
 import datetime
+import os
 import secrets
 import sqlite3
 import threading
@@ -21,17 +22,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from penstock.control.codec import CodecError, from_json, pack, to_json, unpack
-from penstock.control.leases import SCHEMA as LEASES_SCHEMA
-from penstock.control.leases import Leases
 from penstock.control.record import Cycle, Evidence, Latest, Run
 from penstock.dataflow import Dataflow
 from penstock.errors import UserError
 from penstock.telemetry import Snapshot
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 APPLICATION_ID = 0x504E5354  # "PNST": `file` and we ourselves recognise a journal by it
 
-_SCHEMA = f"""
+_SCHEMA = """
     CREATE TABLE runs (
         id TEXT PRIMARY KEY, dataflow TEXT NOT NULL, started_unix REAL NOT NULL, version TEXT NOT NULL,
         settings TEXT NOT NULL, options TEXT NOT NULL
@@ -39,9 +38,9 @@ _SCHEMA = f"""
     CREATE TABLE cycles (
         id INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL REFERENCES runs(id), number INTEGER NOT NULL,
         time_s REAL NOT NULL, written_unix REAL NOT NULL, actions INTEGER NOT NULL, faults INTEGER NOT NULL,
-        body TEXT NOT NULL, UNIQUE (run, number)
+        bytes INTEGER NOT NULL, body BLOB NOT NULL, UNIQUE (run, number)
     );
-    CREATE TABLE dataflows (id INTEGER PRIMARY KEY, body TEXT NOT NULL UNIQUE);
+    CREATE TABLE dataflows (id INTEGER PRIMARY KEY, body BLOB NOT NULL UNIQUE);
     CREATE TABLE evidence (
         id INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL REFERENCES runs(id), number INTEGER NOT NULL,
         dataflow INTEGER NOT NULL REFERENCES dataflows(id), bytes INTEGER NOT NULL,
@@ -50,8 +49,7 @@ _SCHEMA = f"""
     CREATE TABLE latest (
         run TEXT PRIMARY KEY REFERENCES runs(id), number INTEGER NOT NULL, time_s REAL NOT NULL,
         memories BLOB NOT NULL, standing BLOB NOT NULL
-    );
-    {LEASES_SCHEMA}
+    )
 """
 _NO_DATAFLOW = Dataflow(name="")  # snapshots are stored without theirs, which is stored once
 
@@ -98,6 +96,14 @@ class Retention:
     """Most bytes of full snapshots, oldest dropped first."""
     cycles: int = 200_000
     """Most cycles, oldest dropped first; at one in 5 s, more than eleven days."""
+    cycle_bytes: int = 1_000_000_000
+    """Most bytes of cycles, oldest dropped first."""
+
+
+IN_MEMORY = Retention(evidence_bytes=16_000_000, cycles=100_000, cycle_bytes=48_000_000)
+"""For a journal without a file: hours of evidence and days of briefs, however long the run."""
+MEMORY = ":memory:"
+"""The path of a journal without a file."""
 
 
 class SqliteJournal:
@@ -108,23 +114,27 @@ class SqliteJournal:
         path: str | Path,
         *,
         create: bool = True,
-        retention: Retention = Retention(),  # noqa: B008  # a frozen value
+        retention: Retention | None = None,
         unix_time: Callable[[], float] = time.time,
     ) -> None:
-        self.path, self.retention, self._unix_time = str(path), retention, unix_time
+        self.path, self._unix_time = str(path), unix_time
+        self.retention = retention or (IN_MEMORY if self.path == MEMORY else Retention())
         self._lock = threading.RLock()
         if not create and not Path(path).is_file():
             raise JournalError(f"there is no journal at {path}")
         try:
+            self._create()
             # Autocommit: transactions are begun by hand. A second of waiting for another writer is long enough.
             self._db = sqlite3.connect(self.path, timeout=1.0, isolation_level=None, check_same_thread=False)
             self._prepare()
-            self._evidence_bytes = self._one("SELECT coalesce(sum(bytes), 0) FROM evidence")[0]
-        except sqlite3.Error as problem:
+            self._bytes = {
+                table: self._one(f"SELECT coalesce(sum(bytes), 0) FROM {table}")[0]
+                for table in ("cycles", "evidence")
+            }
+        except (sqlite3.Error, OSError) as problem:
             raise JournalError(f"{path} cannot be opened as a journal: {problem}") from problem
         self._dataflows: dict[int, Dataflow] = {}
-        self._body: tuple[Dataflow, str] | None = None
-        self.leases = Leases(self._db, self._lock, unix_time)
+        self._body: tuple[Dataflow, bytes] | None = None
 
     def begin(self, *, dataflow: str, settings: str, options: Mapping[str, str]) -> Run:
         """A new run, called by its dataflow and the time, such as `sentiment-20260314-151503-9f3a`."""
@@ -145,7 +155,7 @@ class SqliteJournal:
 
     def append(self, run: str, cycle: Cycle, latest: Latest, evidence: Evidence | None) -> None:
         """Keep a cycle in one transaction; full snapshots only of dataflows small enough."""
-        body = to_json(Cycle, cycle)
+        body = pack(Cycle, cycle)
         keep = evidence is not None and len(evidence.snapshot.tasks) <= self.retention.evidence_tasks
         packed = _pack_evidence(evidence) if evidence is not None and keep else None
         memories = _pack_memories(latest.memories)
@@ -160,9 +170,9 @@ class SqliteJournal:
         latest_row = (run, latest.number, latest.time_s, memories, latest.standing)
         with self._transaction():
             added = self._db.execute(
-                "INSERT INTO cycles (run, number, time_s, written_unix, actions, faults, body)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (*cycle_row, body),
+                "INSERT INTO cycles (run, number, time_s, written_unix, actions, faults, bytes, body)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (*cycle_row, len(body), body),
             )
             self._db.execute("INSERT OR REPLACE INTO latest VALUES (?, ?, ?, ?, ?)", latest_row)
             size = 0
@@ -174,9 +184,17 @@ class SqliteJournal:
                     (run, cycle.number, self._dataflow_id(evidence.snapshot.dataflow), size, *packed),
                 )
             oldest_kept = (added.lastrowid or 0) - self.retention.cycles
+            dropped = self._one("SELECT coalesce(sum(bytes), 0) FROM cycles WHERE id <= ?", oldest_kept)[0]
             self._db.execute("DELETE FROM cycles WHERE id <= ?", (oldest_kept,))
-            kept_bytes = self._drop_evidence(self._evidence_bytes + size)
-        self._evidence_bytes = kept_bytes
+            kept = {
+                "cycles": self._drop(
+                    "cycles", self._bytes["cycles"] + len(body) - dropped, self.retention.cycle_bytes
+                ),
+                "evidence": self._drop(
+                    "evidence", self._bytes["evidence"] + size, self.retention.evidence_bytes
+                ),
+            }
+        self._bytes = kept
 
     def runs(self) -> tuple[Run, ...]:
         """All runs, oldest first."""
@@ -201,7 +219,7 @@ class SqliteJournal:
         query = f"SELECT id, body FROM cycles WHERE number > {int(after)} AND run = ? AND id > ?"
         for _, body in self._pages(query, run):
             with _readable(self.path):
-                cycle = from_json(Cycle, body)
+                cycle = unpack(Cycle, body)
             yield cycle
 
     def evidence(self, run: str) -> Iterator[Evidence]:
@@ -251,6 +269,14 @@ class SqliteJournal:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _create(self) -> None:
+        """Make a new file for its owner only: a journal tells what somebody's queries do. SQLite gives the files beside
+        it (`-wal`, `-shm`) the same mode.
+        """
+        if self.path != MEMORY:
+            with suppress(FileExistsError):
+                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
     def _prepare(self) -> None:
         """Make the tables of a new file; refuse one that is not ours or newer than we are."""
         self._db.execute("BEGIN")  # one view of all three, whoever else may be making the file right now
@@ -264,6 +290,11 @@ class SqliteJournal:
             raise JournalError(
                 f"{self.path} was written by a newer Penstock (schema {found}, this one knows {SCHEMA_VERSION});"
                 " upgrade Penstock to read it"
+            )
+        if ours and found < SCHEMA_VERSION:
+            raise JournalError(
+                f"{self.path} was written by an earlier Penstock (format {found}, this one has {SCHEMA_VERSION})"
+                " and is left as it is; move it away or name another file, and a new journal is begun"
             )
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
@@ -291,7 +322,7 @@ class SqliteJournal:
 
     def _dataflow_id(self, dataflow: Dataflow) -> int:
         if self._body is None or self._body[0] is not dataflow:
-            self._body = (dataflow, to_json(Dataflow, dataflow))
+            self._body = (dataflow, pack(Dataflow, dataflow))
         body = self._body[1]
         self._db.execute("INSERT OR IGNORE INTO dataflows (body) VALUES (?)", (body,))
         id_: int = self._one("SELECT id FROM dataflows WHERE body = ?", body)[0]
@@ -304,13 +335,14 @@ class SqliteJournal:
     def _dataflow(self, id_: int) -> Dataflow:
         if id_ not in self._dataflows:
             body = self._one("SELECT body FROM dataflows WHERE id = ?", id_)[0]
-            self._dataflows[id_] = from_json(Dataflow, body)
+            self._dataflows[id_] = unpack(Dataflow, body)
         return self._dataflows[id_]
 
-    def _drop_evidence(self, total: int) -> int:
-        while total > self.retention.evidence_bytes:
-            id_, size = self._one("SELECT id, bytes FROM evidence ORDER BY id LIMIT 1")
-            self._db.execute("DELETE FROM evidence WHERE id = ?", (id_,))
+    def _drop(self, table: str, total: int, most: int) -> int:
+        """Drop the oldest rows until at most so many bytes are left; how many are."""
+        while total > most:
+            id_, size = self._one(f"SELECT id, bytes FROM {table} ORDER BY id LIMIT 1")
+            self._db.execute(f"DELETE FROM {table} WHERE id = ?", (id_,))
             total -= size
         return total
 
@@ -344,18 +376,11 @@ def _pack_evidence(evidence: Evidence) -> tuple[bytes, bytes, bytes]:
 
 
 def _pack_memories(memories: Mapping[str, bytes]) -> bytes:
-    """Names and lengths, then the packed memories one after the other."""
-    head = to_json(Mapping[str, int], {name: len(data) for name, data in memories.items()}).encode()
-    return b"\n".join((head, b"".join(memories.values())))
+    return pack(dict[str, bytes], memories)
 
 
 def _unpack_memories(data: bytes) -> dict[str, bytes]:
-    head, _, rest = data.partition(b"\n")
-    memories, start = {}, 0
-    for name, length in from_json(dict[str, int], head.decode()).items():
-        memories[name] = rest[start : start + length]
-        start += length
-    return memories
+    return unpack(dict[str, bytes], data)
 
 
 def _version() -> str:

@@ -26,9 +26,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Subscriber = Callable[[Cycle, Snapshot | None], None]
 
-REHEARSALS = 2
-"""Decisions in a rehearsal: the second one starts from a memory that the first has made."""
-
 RECOVERY_CYCLES = 5
 """How long a restarted loop waits for an engine that does not yet tell where everything is; then policies act."""
 
@@ -67,8 +64,6 @@ class Loop:
         self.runtime, self.policies, self.clock, self.journal = runtime, tuple(policies), clock, journal
         self.settings, self.name, self.options = settings, name, dict(options or {})
         self.subscribers = list(subscribers)
-        self.may_act: Callable[[], bool] = lambda: True
-        """Asked right before acting, and before writing down: one of several controllers may have been replaced."""
         self.bounds = Bounds()
         """Bounds of goals that were set by hand since the start."""
         self.modes = Modes("recommend" if settings.dry_run else "act")
@@ -114,14 +109,6 @@ class Loop:
             following = max(turn + 1, int((self.clock.now() - start_s) / interval_s + 1e-9) + 1)
             self._skipped = following - turn - 1
             turn = following
-
-    def rehearse(self, snapshot: Snapshot) -> None:
-        """Decide on a snapshot and forget it: what the first decision has to compile and load is there afterwards."""
-        memories: Mapping[str, Any] = self._memories
-        standing = self._standing
-        for _ in range(REHEARSALS):
-            decision = decide(snapshot, self.policies, memories, standing, self.settings)
-            memories, standing = decision.memories, decision.standing
 
     def step(self) -> Cycle:
         """One cycle. Never raises: what goes wrong is in the cycle's faults."""
@@ -210,9 +197,8 @@ class Loop:
         return Decision(plan=Plan(time_s=now_s), memories=self._memories, standing=self._standing)
 
     def _apply(self, plan: Plan, snapshot: Snapshot | None) -> tuple[Outcome, ...]:
-        dry_run = self._mode != "act"
-        if dry_run or not self.may_act():
-            reason = Reason(code="dry-run" if dry_run else "not-leading")
+        if self._mode != "act":
+            reason = Reason(code="dry-run")
             return tuple(Outcome(action=p.action, status="blocked", reason=reason) for p in plan.actions)
         # An empty plan too, and after a failed observation: the runtime asserts what was asked for earlier, and
         # tells what has become of deferred actions.
@@ -246,7 +232,7 @@ class Loop:
 
     def _write(self, cycle: Cycle, evidence: Evidence | None) -> None:
         journal = self.journal
-        if journal is None or not self.may_act():
+        if journal is None:
             return
 
         def write() -> None:

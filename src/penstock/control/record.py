@@ -10,6 +10,7 @@ from penstock.control.brief import Brief
 from penstock.control.changes import Change, Mode
 from penstock.control.effects import Effect
 from penstock.control.plan import Outcome, Plan
+from penstock.dataflow.secrets import masked_text
 from penstock.policies.policy import Proposal
 from penstock.telemetry import Snapshot
 
@@ -33,7 +34,7 @@ class Fault:
     @classmethod
     def of(cls, stage: Stage, problem: BaseException, *, policy: str | None = None) -> Fault:
         """The fault behind an exception."""
-        text = " ".join(str(problem).split())
+        text = masked_text(" ".join(str(problem).split()))
         cause = f"{type(problem).__name__}: {text}" if text else type(problem).__name__
         return cls(stage=stage, cause=cause if len(cause) <= 200 else cause[:199] + "…", policy=policy)
 

@@ -15,6 +15,7 @@ from penstock.dataflow.checks import Amount, Columns, Id, Names, Positive, Share
 from penstock.dataflow.functions import Function as Function
 from penstock.dataflow.functions import FunctionNotFoundError as FunctionNotFoundError
 from penstock.dataflow.load import Load
+from penstock.dataflow.secrets import masked
 
 OperatorId = NewType("OperatorId", str)
 
@@ -91,6 +92,10 @@ class Connector:
 
     def __hash__(self) -> int:
         return hash((self.kind, tuple(sorted(self.options.items())), self.function, self.schema))
+
+    def __repr__(self) -> str:
+        function, schema = self.function, self.schema
+        return f"Connector(kind={self.kind!r}, options={masked(self.options)}, {function=}, {schema=})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -319,7 +319,6 @@ CATALOGUE: tuple[ReasonKind, ...] = (
             "A guardrail limits what nodes may cost.",
         ),
         ("dry-run", "this is a dry run", "Decided and explained, not done."),
-        ("not-leading", "another controller leads by now", "This controller may not act."),
         (
             "recovering",
             "the state before the restart comes first",
