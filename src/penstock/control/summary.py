@@ -134,7 +134,7 @@ class RunSummary:
     def figures(self) -> dict[str, Any]:
         """One plain document: every field, and what is worked out from them."""
         worked_out = {
-            "throughput_rps": self.throughput_rps,
+            "throughput": self.throughput_rps,
             "utilisation": self.utilisation,
             "shed": self.shed,
         }
