@@ -73,21 +73,28 @@ def compiled(source: str, *, loader: Any = None) -> Any:
     class loader of what the source refers to, if that is not Spark's own.
     """
     if loader is not None:
-        return _cooked(SparkContext._gateway, source, loader)
+        return _class(SparkContext._gateway, source + _SHARED, "java.lang.Object", loader).newInstance()
     return _compiled(SparkContext._gateway, source)
+
+
+def listener(source: str) -> Any:
+    """Return a new listener to Spark's events in the driver's JVM, with the methods of *source* (see `compiled`)."""
+    return _class(SparkContext._gateway, source, "org.apache.spark.scheduler.SparkListener").newInstance()
 
 
 @lru_cache(maxsize=16)
 def _compiled(gateway: Any, source: str) -> Any:
-    return _cooked(gateway, source, None)
+    return _class(gateway, source + _SHARED, "java.lang.Object").newInstance()
 
 
-def _cooked(gateway: Any, source: str, loader: Any) -> Any:
+@lru_cache(maxsize=4)
+def _class(gateway: Any, source: str, extends: str, loader: Any = None) -> Any:
     body = gateway.jvm.org.codehaus.janino.ClassBodyEvaluator()
     if loader is not None:
         body.setParentClassLoader(loader)
-    body.cook(source + _SHARED)
-    return body.getClazz().newInstance()
+    body.setExtendedClass(gateway.jvm.java.lang.Class.forName(extends))
+    body.cook(source)
+    return body.getClazz()
 
 
 def text(reply: Any) -> str:
