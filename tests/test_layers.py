@@ -55,7 +55,7 @@ def imports_of(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path}: imports are absolute here"
             assert node.module is not None
-            # `from penstock import x` and `from penstock.runtimes import spark` name the layer in what they import.
+            # `from penstock import x` and `from penstock.spark import runtime` name the layer in what they import.
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 

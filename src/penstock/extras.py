@@ -10,8 +10,6 @@ from penstock.errors import UserError
 
 EXTRA_OF = {
     "highspy": "solvers",
-    "mtkahypar": "solvers",
-    "ortools": "solvers",
     "pymetis": "solvers",
 }
 """Library to the extra of `pyproject.toml` that brings it."""

@@ -23,7 +23,7 @@ from tests.spark.streams import wait_for
 START = """
 import sys, time
 from pathlib import Path
-from penstock.runtimes.spark.cluster import LoopbackCluster
+from penstock.spark.cluster.loopback import LoopbackCluster
 detached = sys.argv[2] == "detached"
 LoopbackCluster(workers=1, memory="512m", pin=True, run_dir=Path(sys.argv[1]), detached=detached).start()
 if not detached:

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-import penstock.workloads.ecg as ecg
-import penstock.workloads.thorax as thorax
+import penstock_papers.neptune.ecg as ecg
+import penstock_papers.neptune.thorax as thorax
 from penstock.dataflow import flow
 from penstock.dataflow.connectors import files
 from penstock.spark.query.compile import compile_dataflow
