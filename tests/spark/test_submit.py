@@ -98,7 +98,7 @@ def test_sparks_word_count_is_the_same_under_control(words: int, tmp_path: Path)
     plain = finished([sys.executable, str(EXAMPLE), "127.0.0.1", str(words)], tmp_path)
     PAGES.clear()
     options = ("--latency", "30s", "--interval", "1s", "--ui", "0")
-    counts, code, err = finished(submitted(words, *options), tmp_path, until="controls query")
+    counts, code, err = finished(submitted(words, *options), tmp_path, until="controls the queries")
     assert plain[0] == counts == COUNTS
     assert plain[1] == code == -signal.SIGTERM
     assert "mode act" in err
@@ -124,7 +124,7 @@ def test_a_taken_port_and_an_unreadable_journal_only_warn(words: int, tmp_path: 
     (tmp_path / "journal").write_text("this is no journal")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         options = ("--ui", str(taken.getsockname()[1]), "--journal", "journal", "--interval", "1s")
-        counts, ended, err = finished(submitted(words, *options), tmp_path, until="controls query")
+        counts, ended, err = finished(submitted(words, *options), tmp_path, until="controls the queries")
     assert (counts, ended) == (COUNTS, -signal.SIGTERM)
     assert err.count("going on without it") == 1
     assert err.count("the journal is kept in memory only") == 1

@@ -7,7 +7,7 @@ of its own: a cycle takes what is there in time, and what is late comes with a l
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as LateError
 from dataclasses import dataclass, replace
@@ -23,6 +23,7 @@ from penstock.dataflow import Constraint, Dataflow, Operator, OperatorId, State,
 from penstock.dataflow.graph import Sequence as OperatorSequence
 from penstock.policies.actions import Action, Move, Pace, Scale, Shed, Switch
 from penstock.policies.reasons import Reason
+from penstock.policies.wording import sentence
 from penstock.spark.act.executor_pool import ExecutorPool
 from penstock.spark.act.lease import Lease
 from penstock.spark.goals import Goals
@@ -72,9 +73,12 @@ class ApplicationRuntime:
         goals: Callable[[str], Goals],
         options: RuntimeOptions,
         interval_s: float,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> None:
+        clock = clock or steady_clock()
         self.spark, self._goals, self._options, self._clock = spark, goals, options, clock
+        self.acts: Callable[[], bool] = lambda: True
+        """Whether this pilot may change anything; one that only looks leaves the lease to others."""
         self._budget_s = interval_s / 2
         self.capabilities = probe(spark)
         self._executors = Executors(spark)
@@ -122,10 +126,13 @@ class ApplicationRuntime:
     def _begin_cycle(self) -> list[str]:
         """Who is in charge, and which queries there are."""
         warnings = []
-        holder = self._lease.hold()
+        acts = self.acts()
+        holder = self._lease.hold() if acts else None
         if not self._began:
             self._began = True
-            if holder is None:  # what a pilot that was killed had changed goes back before anything else
+            if (
+                acts and holder is None
+            ):  # what a pilot that was killed had changed goes back before anything else
                 self._put_back()
             self.pool.start()
         reason = None
@@ -138,7 +145,7 @@ class ApplicationRuntime:
                 f"{reason}: this one only observes" if reason else "in charge of the application again"
             )
         try:
-            active = {query.key: query for query in self._queries.list()}
+            active = _by_name(self._queries.list())
         except SparkInternalsError as problem:
             raise NotReadyError(f"Spark does not tell its queries: {problem}") from problem
         for key in [key for key, part in self._parts.items() if _ended(part, active.get(key))]:
@@ -149,6 +156,7 @@ class ApplicationRuntime:
                 self._told.add(cause)
                 warnings.append(cause)
         self.pool.touched.forget_other_runs({query.run_id for query in active.values()})
+        warnings += [sentence(reason) for reason in self.pool.reconcile()]
         return warnings
 
     def _taken_up(self, key: str, query: ActiveQuery) -> str | None:
@@ -218,7 +226,6 @@ class ApplicationRuntime:
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         """Hand each query its actions; what is about executors goes to the pool that all share."""
-        self.pool.reconcile()
         if self.only_observes is not None:
             reason = Reason(code="executors-not-ours", facts={"cause": self.only_observes})
             return tuple(Outcome(action=p.action, status="blocked", reason=reason) for p in plan.actions)
@@ -286,6 +293,20 @@ class ApplicationRuntime:
 
 def _put_back_interval(runtime: SparkRuntime, interval_ms: Any) -> None:
     Pacing(runtime.spark, runtime.query).set_interval_ms(int(interval_ms))
+
+
+def steady_clock() -> Callable[[], float]:
+    """Seconds since 1970 as of now, and from then on by a clock that nobody sets."""
+    wall_s, began_s = time.time(), time.monotonic()
+    return lambda: wall_s + time.monotonic() - began_s
+
+
+def _by_name(queries: Sequence[ActiveQuery]) -> dict[str, ActiveQuery]:
+    """Each query by its name; of several with one name (in several sessions) all but the first with their id."""
+    found: dict[str, ActiveQuery] = {}
+    for query in sorted(queries, key=lambda q: q.id):
+        found[query.key if query.key not in found else f"{query.key}-{query.id[:8]}"] = query
+    return found
 
 
 def _ended(part: _Part, now: ActiveQuery | None) -> bool:

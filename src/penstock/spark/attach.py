@@ -82,4 +82,5 @@ def attach(
         subscribers=subscribers,
     )
     pilot.loop.modes.now = mode
+    runtime.acts = lambda: pilot.loop.modes.now == "act"
     return pilot.start()

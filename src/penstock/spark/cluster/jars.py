@@ -17,9 +17,14 @@ CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 TOKENS = "org.apache.spark:spark-token-provider-kafka-0-10_2.13"
 
 # A PySpark can reach PyPI some time before its jars reach Maven Central or a mirror of it. Then the newest of
-# these connectors that is not newer than Spark, with the token provider that every mirror has.
+# these connectors that is not newer than Spark, with the token provider that every mirror has, and the two libraries
+# that Spark does not bring itself.
 OLDER_CONNECTORS = ("4.2.0", "4.1.3")
-OLDER_TOKENS = "4.0.0"
+OLDER_PARTS = (
+    f"{TOKENS}:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.13.1",
+)
 
 
 class UnresolvedError(UserError, LookupError):
@@ -47,20 +52,21 @@ def resolve(coordinate: str, *, transitive: bool = True) -> tuple[Path, ...]:
 
 @cache
 def kafka_connector_conf() -> dict[str, str]:
-    """The settings with which a session has the Kafka connector of its own version, or the nearest older one."""
+    """The settings with which a session has the Kafka connector of its own version, or the nearest older one.
+
+    All jars are in `spark.jars`. PySpark's own settings replace those of the JVM, so a `spark.jars` beside
+    `spark.jars.packages` would replace what the packages were resolved to, and executors would lack the connector.
+    """
     version = pyspark.__version__
     try:
-        resolve(f"{CONNECTOR}:{version}")
-        return {"spark.jars.packages": f"{CONNECTOR}:{version}"}
+        jars = resolve(f"{CONNECTOR}:{version}")
     except UnresolvedError:
         nearest = next((v for v in OLDER_CONNECTORS if _numbers(v) <= _numbers(version)), None)
         if nearest is None:
             raise
-        return {
-            "spark.jars.packages": f"{CONNECTOR}:{nearest}",
-            "spark.jars.excludes": TOKENS,
-            "spark.jars": ",".join(map(str, resolve(f"{TOKENS}:{OLDER_TOKENS}", transitive=False))),
-        }
+        parts = (f"{CONNECTOR}:{nearest}", *OLDER_PARTS)
+        jars = tuple(jar for part in parts for jar in resolve(part, transitive=False))
+    return {"spark.jars": ",".join(map(str, jars))}
 
 
 def _numbers(version: str) -> tuple[int, ...]:
