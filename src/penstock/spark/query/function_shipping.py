@@ -25,6 +25,7 @@ cloudpickle: Any = untyped  # it has no types
 _INSTALLED = tuple(
     {str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
+_OURS = str(Path(__file__).resolve().parents[3])
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +64,9 @@ def _not_installed(functions: Sequence[Callable[..., Any] | None]) -> list[Modul
 
 
 def _is_installed(module: ModuleType) -> bool:
-    if module.__name__.partition(".")[0] == "penstock":  # workers need it anyway
-        return True
     file = getattr(module, "__file__", None)
-    return file is None or str(Path(file).resolve()).startswith(_INSTALLED)
+    # What lies beside Penstock is there wherever Penstock is, and workers need Penstock anyway.
+    return file is None or str(Path(file).resolve()).startswith((*_INSTALLED, _OURS))
 
 
 @contextmanager
