@@ -6,13 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.spark.internals.gateway import context
-from penstock.spark.internals.shuffles import ShuffleMatrix, Shuffles, _exchanges
+from penstock.spark.internals.shuffles import Shuffles, _exchanges
 from penstock.spark.internals.tasks import StageFacts, TaskMetrics, TaskTable
 from tests.spark.streams import (
     KEYS,
@@ -22,7 +21,6 @@ from tests.spark.streams import (
     next_batch,
     numbers,
     started,
-    wait_for,
 )
 
 PARTITIONS = 3
@@ -201,33 +199,31 @@ def test_the_matrix_sums_to_the_bytes_written(
         query = started(frame.repartition(4, "key"), tmp_path, every_ms=2000)
     else:
         query = started(aggregation(frame), tmp_path, mode="update", every_ms=2000)
-    matrix, table, mine = one_matrix(local_spark, metrics, query)
+    matrix, table = one_matrix(local_spark, metrics, query)
     assert matrix.sizes_bytes.shape == (SOURCE_PARTITIONS, 4 if adaptive else 3)
     by_map = np.sort(matrix.sizes_bytes.sum(axis=1))
-    exact = np.sort(table.shuffle_write_bytes[mine & (table.shuffle_write_bytes > 0)])
+    exact = np.sort(table.shuffle_write_bytes[table.shuffle_write_bytes > 0])
     assert (by_map >= exact * 0.999).all()
     assert (by_map <= exact * 1.1).all()
     assert set(matrix.map_executor) == {"driver"}
     assert (matrix.writer, matrix.reader) == (None, None if adaptive else 0)
 
 
-def matrices_of(shuffles: Shuffles, query: StreamingQuery) -> tuple[int, tuple[ShuffleMatrix, ...]]:
-    """A batch that ended, and its matrices, however soon the next batch began."""
-    shuffles.last_batch(query, ())  # holds the plan of the newest until it has ended
-    return wait_for(lambda: shuffles.last_batch(query, range(next_batch(query) + 1)), what="a matrix")
-
-
-def one_matrix(
-    spark: SparkSession, metrics: TaskMetrics, query: StreamingQuery
-) -> tuple[ShuffleMatrix, TaskTable, NDArray[np.bool_]]:
-    """The only matrix of a batch, tasks, and which of them are the batch's."""
+def one_matrix(spark: SparkSession, metrics: TaskMetrics, query: StreamingQuery):
+    """The only matrix of a batch, and the batch's tasks."""
     run = str(query.runId)
     metrics.take(run, -1)
-    finished_batch(query, finished_batch(query) + 1)
-    batch, (matrix,) = matrices_of(Shuffles(spark), query)
+    shuffles = Shuffles(spark)
+    before = finished_batch(query, finished_batch(query) + 1)
     settle(metrics)
-    table = metrics.take(run, batch)
-    return matrix, table, np.array([table.stages[i].batch_id == batch for i in table.stage_row])
+    metrics.take(run, before)
+    batch = next_batch(query)
+    found = shuffles.last_batch(query, {batch})
+    assert found is not None
+    batch_id, (matrix,) = found
+    assert batch_id == batch == before + 1
+    settle(metrics)
+    return matrix, metrics.take(run, batch)
 
 
 def test_the_matrix_inside_foreach_batch(
@@ -235,9 +231,9 @@ def test_the_matrix_inside_foreach_batch(
 ) -> None:
     writer = aggregation(numbers(local_spark)).writeStream.outputMode("update")
     writer = writer.foreachBatch(lambda batch, _: batch.collect()).option("checkpointLocation", str(tmp_path))
-    matrix, table, mine = one_matrix(local_spark, metrics, writer.trigger(processingTime="2 seconds").start())
+    matrix, table = one_matrix(local_spark, metrics, writer.trigger(processingTime="2 seconds").start())
     assert (matrix.writer, matrix.reader) == (None, 0)
-    written = table.shuffle_write_bytes[mine].sum()
+    written = table.shuffle_write_bytes.sum()
     assert written * 0.999 <= matrix.sizes_bytes.sum() <= written * 1.1
 
 
@@ -245,8 +241,9 @@ def test_matrices_know_the_stateful_operators_beside_them(local_spark: SparkSess
     spread = numbers(local_spark).repartition(2).dropDuplicates(["value"])
     query = started(aggregation(spread), tmp_path, mode="update", every_ms=2000)
     finished_batch(query)
-    _, found = matrices_of(Shuffles(local_spark), query)
-    assert {(matrix.writer, matrix.reader) for matrix in found} == {(None, None), (None, 1), (1, 0)}
+    found = Shuffles(local_spark).last_batch(query, {next_batch(query)})
+    assert found is not None
+    assert {(matrix.writer, matrix.reader) for matrix in found[1]} == {(None, None), (None, 1), (1, 0)}
 
 
 def test_exchanges_below_a_join_know_their_own_branch() -> None:
@@ -256,12 +253,26 @@ def test_exchanges_below_a_join_know_their_own_branch() -> None:
     assert found == {5: (None, 0), 6: (1, 0), 7: (None, 1)}
 
 
+def test_the_matrix_of_batches_without_a_break(local_spark: SparkSession, tmp_path: Path) -> None:
+    query = started(aggregation(numbers(local_spark)), tmp_path, mode="update")
+    shuffles = Shuffles(local_spark)
+    finished_batch(query)
+    shuffles.last_batch(query, ())  # looks while a later batch runs
+    ended = range(next_batch(query) + 1)
+    found = shuffles.last_batch(query, ended)
+    assert found is not None, "the plan seen before has ended, the newest may not"
+    batch_id, (matrix,) = found
+    assert batch_id in ended
+    assert matrix.sizes_bytes.shape == (SOURCE_PARTITIONS, PARTITIONS)
+    assert (matrix.sizes_bytes.sum(axis=1) > 0).all()
+
+
 def test_the_matrix_names_executors_on_a_cluster(cluster_spark: SparkSession, tmp_path: Path) -> None:
     metrics = TaskMetrics(cluster_spark)
     query = started(aggregation(numbers(cluster_spark)), tmp_path, mode="update", every_ms=1500)
-    matrix, table, mine = one_matrix(cluster_spark, metrics, query)
+    matrix, table = one_matrix(cluster_spark, metrics, query)
     metrics.close()
-    wrote = table.executor[mine & (table.shuffle_write_bytes > 0)]
+    wrote = table.executor[table.shuffle_write_bytes > 0]
     assert set(matrix.map_executor) == {table.executors[i] for i in wrote}
     assert set(matrix.map_host) <= {"127.0.0.2", "127.0.0.3", "127.0.0.4"}
-    assert table.shuffle_read_remote_bytes[mine].sum() > 0
+    assert table.shuffle_read_remote_bytes.sum() > 0

@@ -222,11 +222,8 @@ def test_a_fault_of_ours_never_stops_the_query(local_spark: SparkSession, tmp_pa
 
 
 class _Broken:
-    def take(self, *_: object) -> None:
+    def shuffled(self, *_: object) -> None:
         raise RuntimeError("this metric is missing")
-
-    def close(self) -> None:
-        """Nothing to close."""
 
 
 def test_kill_of_an_executor_keeps_results_and_controls(cluster_spark: SparkSession, tmp_path: Path) -> None:

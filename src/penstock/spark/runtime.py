@@ -217,8 +217,6 @@ class SparkRuntime:
 
     def close(self) -> None:
         """Stop steering; the query is left as it is, and what was touched is put back."""
-        if self._tasks is not None:
-            self._tasks.close()
         self.pool.forget(self._run_key)
         if self._brokers is not None:
             with suppress(SparkInternalsError):

@@ -7,8 +7,7 @@ the accumulators of its nodes, those of an adaptive plan and of actions inside `
 """
 
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib.resources import files
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pyspark.sql import SparkSession
 
-from penstock.spark.internals.errors import SparkInternalsError, reaching
+from penstock.spark.internals.errors import reaching
 from penstock.spark.internals.gateway import context, listener
 
 CAPABILITY = "task metrics"
@@ -33,7 +32,6 @@ TASK_COLUMNS = (
     "shuffle_read_records", "shuffle_read_local_bytes", "shuffle_read_remote_bytes", "shuffle_wait_ms",
     "shuffle_write_records", "shuffle_write_bytes", "spilled_bytes",
 )  # fmt: skip
-WHOLE = TASK_COLUMNS[:5]
 
 STATE_METRICS: Mapping[str, str] = {
     "rows": "number of total state rows",
@@ -164,8 +162,8 @@ class TaskMetrics:
             self._recorder.forget(str(run_id))
 
     def close(self) -> None:
-        """Stop listening; a Spark that has stopped tells nobody anything any more."""
-        with suppress(SparkInternalsError), reaching(CAPABILITY):
+        """Stop listening."""
+        with reaching(CAPABILITY):
             self._context.removeSparkListener(self._recorder)
 
 
@@ -190,12 +188,11 @@ def _table(reply: bytes) -> TaskTable:
     rows = np.frombuffer(reply, "<f8", tasks * width, at).reshape(tasks, width).T
     held = np.frombuffer(reply, "<f8", states * state_width, at + 8 * tasks * width)
     held = held.reshape(states, state_width).T
-    columns: dict[str, Any] = {
-        name: column.astype(np.int64 if name in WHOLE else np.float64)
-        for name, column in zip(TASK_COLUMNS, rows, strict=True)
-    }
+    columns = dict(zip(TASK_COLUMNS, rows, strict=True))
+    whole = {f.name: columns.pop(f.name).astype(np.int64) for f in fields(TaskTable) if f.type == Ints}
     return TaskTable(
-        **columns,
+        **whole,
+        **{name: np.ascontiguousarray(column) for name, column in columns.items()},
         stages=tuple(stages),
         executors=tuple(words[0] for words in executors),
         hosts=tuple(words[1] for words in executors),
