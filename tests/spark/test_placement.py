@@ -29,11 +29,15 @@ QUICK = PlacementOptions(every_s=2.0, confirmations=1, cool_down_s=10.0)
 
 def remote_bytes_per_record(runtime: SparkRuntime, metrics: TaskMetrics) -> float:
     """Shuffle bytes read from other executors for each record that came in, over some batches."""
-    run, last = str(runtime.query.runId), runtime.query.lastProgress["batchId"]
-    metrics.take(run, last)
-    last = finished_batch(runtime.query, last + MEASURED)
-    table = metrics.take(run, last)
-    return float(table.shuffle_read_remote_bytes.sum() / table.input_records.sum())
+    remote = records = 0
+    for _ in range(MEASURED):
+        last = runtime.query.lastProgress["batchId"]
+        finished_batch(runtime.query, last + 1)
+        progress = runtime.query.lastProgress
+        table = metrics.batch(str(runtime.query.runId), progress["batchId"])
+        remote += int(table.shuffle_read_remote_bytes.sum())
+        records += progress["numInputRows"]
+    return remote / records
 
 
 def test_remote_shuffle_bytes_fall_by_a_third(cluster_spark: SparkSession, tmp_path: Path) -> None:

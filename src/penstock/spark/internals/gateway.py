@@ -73,28 +73,21 @@ def compiled(source: str, *, loader: Any = None) -> Any:
     class loader of what the source refers to, if that is not Spark's own.
     """
     if loader is not None:
-        return _class(SparkContext._gateway, source + _SHARED, "java.lang.Object", loader).newInstance()
+        return _cooked(SparkContext._gateway, source, loader)
     return _compiled(SparkContext._gateway, source)
-
-
-def listener(source: str) -> Any:
-    """Return a new listener to Spark's events in the driver's JVM, with the methods of *source* (see `compiled`)."""
-    return _class(SparkContext._gateway, source, "org.apache.spark.scheduler.SparkListener").newInstance()
 
 
 @lru_cache(maxsize=16)
 def _compiled(gateway: Any, source: str) -> Any:
-    return _class(gateway, source + _SHARED, "java.lang.Object").newInstance()
+    return _cooked(gateway, source, None)
 
 
-@lru_cache(maxsize=4)
-def _class(gateway: Any, source: str, extends: str, loader: Any = None) -> Any:
+def _cooked(gateway: Any, source: str, loader: Any) -> Any:
     body = gateway.jvm.org.codehaus.janino.ClassBodyEvaluator()
     if loader is not None:
         body.setParentClassLoader(loader)
-    body.setExtendedClass(gateway.jvm.java.lang.Class.forName(extends))
-    body.cook(source)
-    return body.getClazz()
+    body.cook(source + _SHARED)
+    return body.getClazz().newInstance()
 
 
 def text(reply: Any) -> str:

@@ -1,221 +1,272 @@
-"""What every task of a micro-batch did, on any query: a listener in the driver's JVM that keeps a row per task.
+"""What each task of a micro-batch did, from the driver's status store (no web UI needed)."""
 
-The listener is Spark's public interface for task ends. It follows only the runs that somebody asks for, and holds their
-rows until the batch has ended and they are taken; a reader that never comes back loses the oldest batches, no memory.
-Which operators a stage contains follows from the accumulators that its tasks update: Spark announces each plan with
-the accumulators of its nodes, those of an adaptive plan and of actions inside ``foreachBatch`` too.
-"""
-
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from functools import cached_property
-from importlib.resources import files
+import re
+from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pyspark.sql import SparkSession
 
 from penstock.spark.internals.errors import reaching
-from penstock.spark.internals.gateway import context, listener
+from penstock.spark.internals.gateway import JsonReader, compiled, context, lines
 
 CAPABILITY = "task metrics"
+KEPT_BATCHES = 128
+LOOK_BACK_JOBS = 500  # how far into the past a newly attached reader looks
 MOST_TASKS = 100_000
-"""Tasks of one run that wait to be taken; beyond, the oldest batches go."""
+
+_BATCH = re.compile(r"runId = (\S+)\s+batch = (\d+)")
+
+_STATUS = """
+import org.apache.spark.scheduler.DAGScheduler;
+import org.apache.spark.status.AppStatusStore;
+import org.apache.spark.status.api.v1.JobData;
+import org.apache.spark.status.api.v1.StageData;
+
+public Object jobs(DAGScheduler scheduler, AppStatusStore store, int first) {
+    StringBuilder lines = new StringBuilder();
+    for (int id = first; id < scheduler.numTotalJobs(); id++) {
+        JobData job;
+        try {
+            job = store.job(id);
+        } catch (java.util.NoSuchElementException unknown) {
+            continue;
+        }
+        String description = job.description().isDefined() ? (String) job.description().get() : "";
+        lines.append(id).append("\\t").append(job.stageIds().mkString(",")).append("\\t")
+            .append(description.replaceAll("\\\\s+", " ")).append("\\n");
+    }
+    return reply(lines);
+}
+
+public String shuffled(AppStatusStore store, String stages) {
+    String[] ids = stages.split(",");
+    long local = 0, remote = 0;
+    for (int i = 0; i < ids.length; i++) {
+        scala.collection.Iterator attempts = store.stageData(
+            Integer.parseInt(ids[i]), false, new java.util.ArrayList(), false, new double[0]).iterator();
+        while (attempts.hasNext()) {
+            StageData attempt = (StageData) attempts.next();
+            local += attempt.shuffleLocalBytesRead();
+            remote += attempt.shuffleRemoteBytesRead();
+        }
+    }
+    return local + " " + remote;
+}
+"""
 
 Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-
-TASK_COLUMNS = (
-    "stage", "attempt", "partition", "executor", "succeeded", "launched_ms", "held_ms", "run_ms", "cpu_ns",
-    "deserialize_ms", "gc_ms", "input_records", "input_bytes", "output_records", "output_bytes",
-    "shuffle_read_records", "shuffle_read_local_bytes", "shuffle_read_remote_bytes", "shuffle_wait_ms",
-    "shuffle_write_records", "shuffle_write_bytes", "spilled_bytes",
-)  # fmt: skip
-
-STATE_METRICS: Mapping[str, str] = {
-    "rows": "number of total state rows",
-    "updated": "number of updated state rows",
-    "emitted": "number of output rows",
-    "update_ms": "time to update",
-    "remove_ms": "time to remove",
-    "commit_ms": "time to commit changes",
-    "load_ms": "RocksDB: load - time taken to load the store",
-    "memory_bytes": "memory used by state",
-    "version_bytes": "estimated size of state only on current version",
-    "sst_bytes": "RocksDB: size of all SST files",
-    "written_bytes": "RocksDB: write - total of uncompressed bytes written",
-}
-"""Column and how Spark's name of the metric begins; the first is what tells a stateful operator."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageFacts:
-    """One attempt of one stage: where it stands in its query, and what runs in it."""
+class _Input(BaseModel):
+    bytes_read: int = Field(alias="bytesRead")
+    records_read: int = Field(alias="recordsRead")
 
-    id: int
+
+class _Output(BaseModel):
+    records_written: int = Field(alias="recordsWritten")
+
+
+class _ShuffleRead(BaseModel):
+    local_bytes: int = Field(alias="localBytesRead")
+    remote_bytes: int = Field(alias="remoteBytesRead")
+    records: int = Field(alias="recordsRead")
+    wait_ms: int = Field(alias="fetchWaitTime")
+
+
+class _ShuffleWrite(BaseModel):
+    bytes_written: int = Field(alias="bytesWritten")
+    records: int = Field(alias="recordsWritten")
+
+
+class _Metrics(BaseModel):
+    run_ms: int = Field(alias="executorRunTime")
+    cpu_ns: int = Field(alias="executorCpuTime")
+    deserialize_ms: int = Field(alias="executorDeserializeTime")
+    gc_ms: int = Field(alias="jvmGcTime")
+    spilled_bytes: int = Field(alias="diskBytesSpilled")
+    input: _Input = Field(alias="inputMetrics")
+    output: _Output = Field(alias="outputMetrics")
+    shuffle_read: _ShuffleRead = Field(alias="shuffleReadMetrics")
+    shuffle_write: _ShuffleWrite = Field(alias="shuffleWriteMetrics")
+
+
+class _Task(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    task_id: int = Field(alias="taskId")
     attempt: int
-    batch_id: int
-    tasks: int
-    is_first: bool
-    """It reads no shuffle: it begins with a source."""
-    is_last: bool
-    """It writes no shuffle: its results go to the sink, or to the driver."""
-    has_python: bool
-    """Python workers take part, whose CPU Spark does not count."""
-    sources: tuple[int, ...]
-    """Positions of the sources that it reads, in the order of the plan's leaves."""
-    states: tuple[int, ...]
-    """Numbers of the stateful operators in it."""
+    partition: int = Field(alias="partitionId")
+    executor: str = Field(alias="executorId")
+    host: str
+    status: str
+    locality: str = Field(alias="taskLocality")
+    duration_ms: int = Field(alias="duration", default=0)
+    delay_ms: int = Field(alias="schedulerDelay", default=0)
+    metrics: _Metrics | None = Field(alias="taskMetrics", default=None)
+
+
+_TASKS = TypeAdapter(list[_Task])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StateTable:
-    """What stateful operators did in tasks: a row for each operator of each task. Unknown figures are 0."""
-
-    task: Ints
-    """Row in the task table."""
-    operator: Ints
-    rows: Floats
-    updated: Floats
-    emitted: Floats
-    update_ms: Floats
-    remove_ms: Floats
-    commit_ms: Floats
-    load_ms: Floats
-    memory_bytes: Floats
-    version_bytes: Floats
-    sst_bytes: Floats
-    written_bytes: Floats
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class TaskTable:
-    """Tasks that ended, a column each; row i is the same task in every column.
+    """The tasks of one micro-batch, a column each; row i is the same task in every column.
 
-    Failed and speculative ones are there too, with `succeeded` 0: their time was spent.
+    Tasks that failed or never ended have zeros where Spark has no metrics; ``status`` tells them apart.
     """
 
+    job: Ints
     stage: Ints
-    attempt: Ints
+    stage_attempt: Ints
     partition: Ints
-    executor: Ints
-    """Row in `executors`."""
-    succeeded: Ints
-    launched_ms: Floats
-    held_ms: Floats
-    """From launch to end, as the driver saw it."""
-    run_ms: Floats
-    cpu_ns: Floats
-    deserialize_ms: Floats
-    gc_ms: Floats
-    input_records: Floats
-    input_bytes: Floats
-    output_records: Floats
-    output_bytes: Floats
-    shuffle_read_records: Floats
-    shuffle_read_local_bytes: Floats
-    """From the same executor, or from the disk of another one on the same host."""
-    shuffle_read_remote_bytes: Floats
-    shuffle_wait_ms: Floats
-    shuffle_write_records: Floats
-    shuffle_write_bytes: Floats
-    spilled_bytes: Floats
-    stages: tuple[StageFacts, ...]
-    executors: tuple[str, ...]
-    hosts: tuple[str, ...]
-    states: StateTable
-    dropped: int
-    """Tasks that had to make room because nobody took them in time."""
+    attempt: Ints
+    executor: tuple[str, ...]
+    host: tuple[str, ...]
+    status: tuple[str, ...]
+    locality: tuple[str, ...]
+    duration_ms: Ints
+    delay_ms: Ints
+    run_ms: Ints
+    cpu_ns: Ints
+    deserialize_ms: Ints
+    gc_ms: Ints
+    spilled_bytes: Ints
+    input_records: Ints
+    input_bytes: Ints
+    output_records: Ints
+    shuffle_read_local_bytes: Ints
+    shuffle_read_remote_bytes: Ints
+    shuffle_read_records: Ints
+    shuffle_wait_ms: Ints
+    shuffle_write_bytes: Ints
+    shuffle_write_records: Ints
 
     def __len__(self) -> int:
-        return len(self.stage)
-
-    @cached_property
-    def stage_row(self) -> Ints:
-        """Per task, its row in `stages`."""
-        rows = {(s.id, s.attempt): i for i, s in enumerate(self.stages)}
-        pairs = zip(self.stage.tolist(), self.attempt.tolist(), strict=True)
-        return np.fromiter((rows[pair] for pair in pairs), np.int64, len(self))
+        return len(self.executor)
 
 
 class TaskMetrics:
-    """Follows the tasks of the runs that are asked for, for all queries of one application; `close` ends it."""
+    """Reads the tasks of micro-batches, for all queries of one application.
+
+    Job ids are consecutive, so each job is looked at once; only the newest batches are remembered. Spark
+    itself keeps the last ``spark.ui.retainedJobs``, ``retainedStages`` and ``retainedTasks``.
+    """
 
     def __init__(self, spark: SparkSession) -> None:
         with reaching(CAPABILITY):
-            self._recorder, self._context = recorder(), context(spark)
-            self._context.addSparkListener(self._recorder)
+            self._reader, self._jvm = JsonReader(spark), compiled(_STATUS)
+            self._store = context(spark).statusStore()
+            self._tracker = spark.sparkContext._jsc.statusTracker()
+            self._scheduler = context(spark).dagScheduler()
+            self._next_job = max(0, int(self._scheduler.numTotalJobs()) - LOOK_BACK_JOBS)
+        self._stages: OrderedDict[tuple[str, int], list[tuple[int, int]]] = OrderedDict()
 
-    def take(self, run_id: str, last_batch: int) -> TaskTable:
-        """Return the tasks of a run's batches up to *last_batch* that were not taken before.
+    def batch(self, run_id: str, batch_id: int) -> TaskTable:
+        """Return the tasks of a micro-batch, complete once its progress was published.
 
-        The first call begins to follow the run. Tasks that Spark reports after the batch has ended come with the
-        next call.
+        A stage that was retried appears once per attempt. Empty for a batch that ran no job, or that
+        ended before this reader came.
         """
         with reaching(CAPABILITY):
-            return _table(bytes(self._recorder.take(str(run_id), last_batch)))
+            self._poll()
+            rows = [
+                (job, stage, attempt, task)
+                for job, stage in self._stages.get((str(run_id), batch_id), [])
+                for attempt in range(self._attempts(stage))
+                for task in _TASKS.validate_json(
+                    self._reader.text(self._store.taskList(stage, attempt, MOST_TASKS))
+                )
+            ]
+        return _table(rows)
 
-    def forget(self, run_id: str) -> None:
-        """Follow a run no longer."""
+    def shuffled(self, run_id: str, batch_id: int) -> tuple[int, int]:
+        """Return the bytes that a micro-batch read in shuffles, in all and from other executors.
+
+        What the tasks' own figures add up to, in two calls instead of a document of every task.
+        """
         with reaching(CAPABILITY):
-            self._recorder.forget(str(run_id))
+            self._poll()
+            stages = self._stages.get((str(run_id), batch_id))
+            if not stages:
+                return 0, 0
+            # As a text: Py4J makes a Java list with a call for each element.
+            ids = ",".join(str(stage) for _, stage in stages)
+            local, remote = map(int, self._jvm.shuffled(self._store, ids).split())
+        return local + remote, remote
 
-    def close(self) -> None:
-        """Stop listening."""
-        with reaching(CAPABILITY):
-            self._context.removeSparkListener(self._recorder)
+    def _poll(self) -> None:
+        """Sort the stages of all jobs begun since the last look by run and batch."""
+        # Jobs reach the store in order: those missing before a known one are forgotten, those after it to come.
+        for line in lines(self._jvm.jobs(self._scheduler, self._store, self._next_job)):
+            job, ids, about = line.split("\t", 2)
+            self._next_job = int(job) + 1
+            if batch := _BATCH.search(about):
+                stages = self._stages.setdefault((batch[1], int(batch[2])), [])
+                # A job over no partitions has no stages.
+                stages += [(int(job), int(stage)) for stage in filter(None, ids.split(","))]
+                while len(self._stages) > KEPT_BATCHES:
+                    self._stages.popitem(last=False)
+
+    def _attempts(self, stage: int) -> int:
+        """Return how often the stage was tried, 0 if it was skipped."""
+        info = self._tracker.getStageInfo(stage)
+        return int(info.currentAttemptId()) + 1 if info is not None and info.submissionTime() > 0 else 0
 
 
-def recorder() -> Any:
-    """Return a new listener in the driver's JVM, if this Spark has what it needs."""
-    made = listener(files("penstock.spark.internals").joinpath("task_recorder.java").read_text("utf-8"))
-    made.configure("\n".join(STATE_METRICS.values()), MOST_TASKS)
-    return made
+def _table(rows: list[tuple[int, int, int, _Task]]) -> TaskTable:
+    def column(values: Any) -> Ints:
+        return np.fromiter(values, dtype=np.int64, count=len(rows))
 
-
-def _table(reply: bytes) -> TaskTable:
-    size, tasks, states, dropped = (int(n) for n in np.frombuffer(reply, "<i8", 4))
-    stages, executors = [], []
-    for line in reply[32 : 32 + size].decode().splitlines():
-        kind, *words = line.split(" ")
-        if kind == "stage":
-            stages.append(_stage(words))
-        else:
-            executors.append(words)
-    at = 32 + (size + 7) // 8 * 8
-    width, state_width = len(TASK_COLUMNS), len(STATE_METRICS) + 2
-    rows = np.frombuffer(reply, "<f8", tasks * width, at).reshape(tasks, width).T
-    held = np.frombuffer(reply, "<f8", states * state_width, at + 8 * tasks * width)
-    held = held.reshape(states, state_width).T
-    columns = dict(zip(TASK_COLUMNS, rows, strict=True))
-    whole = {f.name: columns.pop(f.name).astype(np.int64) for f in fields(TaskTable) if f.type == Ints}
+    tasks = [task for _, _, _, task in rows]
+    metrics = [task.metrics or _NO_METRICS for task in tasks]
     return TaskTable(
-        **whole,
-        **{name: np.ascontiguousarray(column) for name, column in columns.items()},
-        stages=tuple(stages),
-        executors=tuple(words[0] for words in executors),
-        hosts=tuple(words[1] for words in executors),
-        states=StateTable(
-            task=held[0].astype(np.int64),
-            operator=held[1].astype(np.int64),
-            **dict(zip(STATE_METRICS, held[2:], strict=True)),
-        ),
-        dropped=dropped,
+        job=column(job for job, _, _, _ in rows),
+        stage=column(stage for _, stage, _, _ in rows),
+        stage_attempt=column(attempt for _, _, attempt, _ in rows),
+        partition=column(task.partition for task in tasks),
+        attempt=column(task.attempt for task in tasks),
+        executor=tuple(task.executor for task in tasks),
+        host=tuple(task.host for task in tasks),
+        status=tuple(task.status for task in tasks),
+        locality=tuple(task.locality for task in tasks),
+        duration_ms=column(task.duration_ms for task in tasks),
+        delay_ms=column(task.delay_ms for task in tasks),
+        run_ms=column(one.run_ms for one in metrics),
+        cpu_ns=column(one.cpu_ns for one in metrics),
+        deserialize_ms=column(one.deserialize_ms for one in metrics),
+        gc_ms=column(one.gc_ms for one in metrics),
+        spilled_bytes=column(one.spilled_bytes for one in metrics),
+        input_records=column(one.input.records_read for one in metrics),
+        input_bytes=column(one.input.bytes_read for one in metrics),
+        output_records=column(one.output.records_written for one in metrics),
+        shuffle_read_local_bytes=column(one.shuffle_read.local_bytes for one in metrics),
+        shuffle_read_remote_bytes=column(one.shuffle_read.remote_bytes for one in metrics),
+        shuffle_read_records=column(one.shuffle_read.records for one in metrics),
+        shuffle_wait_ms=column(one.shuffle_read.wait_ms for one in metrics),
+        shuffle_write_bytes=column(one.shuffle_write.bytes_written for one in metrics),
+        shuffle_write_records=column(one.shuffle_write.records for one in metrics),
     )
 
 
-def _stage(words: list[str]) -> StageFacts:
-    number, attempt, batch, tasks, reads, writes = map(int, words[:6])
-    nodes = words[6:]
-    return StageFacts(
-        id=number,
-        attempt=attempt,
-        batch_id=batch,
-        tasks=tasks,
-        is_first=not reads,
-        is_last=not writes,
-        has_python="python" in nodes,
-        sources=tuple(sorted(int(n[4:]) for n in nodes if n.startswith("scan"))),
-        states=tuple(sorted(int(n[5:]) for n in nodes if n.startswith("state"))),
-    )
+_NO_METRICS = _Metrics.model_validate(
+    {
+        "executorRunTime": 0,
+        "executorCpuTime": 0,
+        "executorDeserializeTime": 0,
+        "jvmGcTime": 0,
+        "diskBytesSpilled": 0,
+        "inputMetrics": {"bytesRead": 0, "recordsRead": 0},
+        "outputMetrics": {"recordsWritten": 0},
+        "shuffleReadMetrics": {
+            "localBytesRead": 0,
+            "remoteBytesRead": 0,
+            "recordsRead": 0,
+            "fetchWaitTime": 0,
+        },
+        "shuffleWriteMetrics": {"bytesWritten": 0, "recordsWritten": 0},
+    }
+)

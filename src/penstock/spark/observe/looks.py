@@ -16,7 +16,7 @@ from penstock.spark.act.spreading import Place
 from penstock.spark.internals.gateway import progress_since
 from penstock.spark.internals.running import Standing, Standings
 from penstock.spark.internals.shuffles import ShuffleMatrix, Shuffles
-from penstock.spark.internals.tasks import TaskMetrics, TaskTable
+from penstock.spark.internals.tasks import TaskMetrics
 from penstock.spark.observe.progress import STEP_S, BatchProgress, batches_of, in_loop_time
 
 T = TypeVar("T")
@@ -51,8 +51,8 @@ class Look:
     interval_s: float | None = None
     places: Mapping[Place, str | None] = field(default_factory=dict)
     moving: frozenset[Place] = frozenset()
-    tasks: TaskTable | None = None
-    """What the tasks of ended batches did, each told once; None where Spark does not tell."""
+    shuffled: tuple[float, float] = (0.0, 0.0)
+    """Bytes that the newest batch read in shuffles, in all and from other executors."""
     matrices: tuple[int, Sequence[ShuffleMatrix]] | None = None
     """Who sent how much to whom, in the newest batch of which Spark can still tell."""
     warnings: tuple[str, ...] = ()
@@ -100,6 +100,7 @@ class Looks:
         if batches:
             self._seen, self._ended_s = batches[-1].batch_id, batches[-1].ended_s
         running_s = self._running_s(standing, now_s)
+        newest = batches[-1].batch_id if batches else None
         look = Look(
             time_s=now_s,
             run_id=self._run,
@@ -111,7 +112,7 @@ class Looks:
             interval_s=_interval_s(gauges, warnings),
             places=_read(gauges.places, {}, warnings) if gauges.places is not None else {},
             moving=gauges.moving(),
-            tasks=self._tasks(warnings),
+            shuffled=self._shuffled(newest, warnings),
             matrices=self._matrices(batches, warnings),
             warnings=self._news(warnings),
         )
@@ -147,9 +148,11 @@ class Looks:
             self._running = standing.batch, now_s - min(max(0.0, ran_s), most_s)
         return max(1e-3, now_s - self._running[1])
 
-    def _tasks(self, warnings: list[str]) -> TaskTable | None:
+    def _shuffled(self, newest: int | None, warnings: list[str]) -> tuple[float, float]:
         tasks = self.gauges.tasks
-        return None if tasks is None else _read(lambda: tasks.take(self._run, self._seen), None, warnings)
+        if tasks is None or newest is None:
+            return 0.0, 0.0
+        return _read(lambda: tasks.shuffled(self._run, newest), (0.0, 0.0), warnings)
 
     def _matrices(
         self, batches: tuple[BatchProgress, ...], warnings: list[str]

@@ -306,10 +306,8 @@ class Observer:
         }
 
     def _shuffled(self, looks: Sequence[Look]) -> tuple[float, float]:
-        """Bytes that ended batches read in shuffles, in all and from other hosts."""
-        tables = [look.tasks for look in looks if look.tasks is not None]
-        remote = sum(float(t.shuffle_read_remote_bytes.sum()) for t in tables)
-        return remote + sum(float(t.shuffle_read_local_bytes.sum()) for t in tables), remote
+        """Bytes that the newest batch read in shuffles, in all and from other executors."""
+        return next((look.shuffled for look in reversed(looks) if look.batches), (0.0, 0.0))
 
     def _traffic(self, looks: Sequence[Look], tasks: Tasks) -> Traffic:
         """Who sent how much to whom in the newest batch of which Spark could still tell."""
