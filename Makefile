@@ -35,7 +35,10 @@ test-spark: setup  ## every test on real Spark, those on the loopback cluster la
 	$(BIN)/pytest tests/spark
 
 test-cluster: setup  ## only the tests on a loopback cluster: moves, scaling, kills (ten minutes)
-	$(BIN)/pytest tests/spark -m "cluster and not live"
+	$(BIN)/pytest tests/spark -m "cluster and not live and not slow"
+
+test-cluster-slow: setup  ## the slow ones of them: hundreds of state partitions with default settings
+	$(BIN)/pytest tests/spark -m "cluster and slow"
 
 test-wheel: setup  ## the product alone: its wheel in a clean environment (needs a package index, a few minutes)
 	$(BIN)/pytest tests/test_wheel.py

@@ -67,7 +67,8 @@ def test_a_half_decommissioned_executor_is_no_capacity_and_is_replaced(tmp_path:
     assert report["end"]["exact"], report["end"]
 
 
-@pytest.mark.parametrize("partitions", [200, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("partitions", [200, 1000])
 def test_many_state_partitions_move(tmp_path: Path, partitions: int) -> None:
     report = driven(tmp_path, "many", str(partitions))
     assert (report["moved"], report["missed"]) == (partitions, 0)
