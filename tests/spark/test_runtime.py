@@ -23,7 +23,7 @@ from penstock.policies.policy import Proposal
 from penstock.spark.act.spreading import even_moves
 from penstock.spark.attach import attach
 from penstock.spark.internals.executors import Executors
-from penstock.spark.internals.pacing import stop_cleanly
+from penstock.spark.internals.pacing import Pacing, stop_cleanly
 from penstock.spark.internals.repartition import repartition_reason
 from penstock.spark.launch import launch
 from penstock.spark.pilot import Pilot
@@ -173,6 +173,7 @@ def test_pace_changes_the_interval(local_spark: SparkSession, tmp_path: Path) ->
     assert carry_out(runtime, Pace(reason=WHY, deadline_s=2.0))["batches"].status == "applied"
     assert runtime.observe().batches.interval_s == 2.0
     runtime.close()
+    assert Pacing(local_spark, query).interval_ms() == 0, "the user's own pace is back"
 
 
 def test_blocked_with_a_reason_where_a_lever_is_missing(local_spark: SparkSession, tmp_path: Path) -> None:

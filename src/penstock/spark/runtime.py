@@ -419,6 +419,7 @@ class SparkRuntime:
         pacing, wanted_ms = self._pace_of_run(), round(1e3 * action.deadline_s)
         if pacing.interval_ms() == wanted_ms:
             return _outcome(action, "held", "already-so")
+        self.pool.touched.note(f"interval:{self._run_key}", pacing.interval_ms())
         pacing.set_interval_ms(wanted_ms)
         shown_ms = pacing.interval_ms()
         status = "applied" if shown_ms == wanted_ms else "failed"
