@@ -89,30 +89,43 @@ def _speed(first: Ints, times: Floats, values: Floats, executor: int, time_s: fl
 
 
 @compiled
-def _earliest(slot_free: Floats, slot_executor: Ints, from_s: Floats, gone_s: Floats, now_s: float) -> int:
-    """The slot that is free first, of executors that can be used; -1: there is none at all."""
-    best, best_s = -1, np.inf
-    for slot in range(len(slot_free)):
-        executor = slot_executor[slot]
-        start = max(slot_free[slot], from_s[executor], now_s)
-        if start < gone_s[executor] and start < best_s:
-            best, best_s = slot, start
-    return best
+def _before(keys: Floats, a: int, b: int) -> bool:
+    """Whether slot `a` is taken before slot `b`: free earlier, or the first of equals."""
+    return bool(keys[a] < keys[b] or (keys[a] == keys[b] and a < b))
 
 
 @compiled
-def _at(
-    slot_free: Floats, slot_executor: Ints, from_s: Floats, gone_s: Floats, executor: int, now_s: float
-) -> int:
-    """The slot of one executor that is free first; -1: it cannot be used."""
-    best, best_s = -1, np.inf
-    for slot in range(np.searchsorted(slot_executor, executor), len(slot_free)):
-        if slot_executor[slot] != executor:
+def _sink(heap: Ints, where: Ints, keys: Floats, at: int) -> None:
+    """Restore the heap below a slot whose key has grown; `where[slot]` is its place in the heap."""
+    slot = heap[at]
+    while True:
+        child = 2 * at + 1
+        if child >= len(heap):
             break
-        start = max(slot_free[slot], from_s[executor], now_s)
-        if start < gone_s[executor] and start < best_s:
-            best, best_s = slot, start
-    return best
+        if child + 1 < len(heap) and _before(keys, heap[child + 1], heap[child]):
+            child += 1
+        if not _before(keys, heap[child], slot):
+            break
+        heap[at] = heap[child]
+        where[heap[at]] = at
+        at = child
+    heap[at] = slot
+    where[slot] = at
+
+
+@compiled
+def _slot_heap(
+    slot_free: Floats, slot_executor: Ints, from_s: Floats, gone_s: Floats, now_s: float, keys: Floats
+) -> tuple[Ints, Ints]:
+    """Slots by when they can start a task, which goes into `keys`: the heap, and where each slot is in it."""
+    for slot in range(len(slot_free)):
+        executor = slot_executor[slot]
+        start_s = max(slot_free[slot], from_s[executor], now_s)
+        keys[slot] = start_s if start_s < gone_s[executor] else np.inf
+    heap, where = np.arange(len(slot_free)), np.arange(len(slot_free))
+    for at in range(len(heap) // 2 - 1, -1, -1):
+        _sink(heap, where, keys, at)
+    return heap, where
 
 
 @compiled
@@ -124,6 +137,7 @@ def run_stage(
     records: float,
     seed: int,
     task_cv: float,
+    batch_factor: float,
     record_s: float,
     task_s: float,
     stateful: bool,
@@ -144,42 +158,47 @@ def run_stage(
     speed_times: Floats,
     speed_values: Floats,
     wait_s: float,
-    lost_s: float,
     cold_s: float,
     cold_factor: float,
 ) -> tuple[float, float]:
     """(end, core-seconds) of a stage that starts now; infinite end: there is no executor to run it on."""
     end_s, busy = now_s, 0.0
+    keys = np.empty(len(slot_free))
+    heap, where = _slot_heap(slot_free, slot_executor, from_s, gone_s, now_s, keys)
+    cores = len(slot_free) // max(1, len(from_s))
     for i in range(len(weights)):
         p = part_first + i
-        ready_s = now_s
         while True:
-            slot = _earliest(slot_free, slot_executor, from_s, gone_s, ready_s)
-            if slot < 0:
+            if not len(heap) or keys[heap[0]] == np.inf:
                 return np.inf, busy
-            start_s = max(slot_free[slot], from_s[slot_executor[slot]], ready_s)
+            slot = heap[0]
+            start_s = keys[slot]
             if stateful and place[p] >= 0 and slot_executor[slot] != place[p]:
-                home = _at(slot_free, slot_executor, from_s, gone_s, place[p], ready_s)
-                if home >= 0:
+                home = place[p] * cores
+                for other in range(home + 1, home + cores):
+                    if keys[other] < keys[home]:
+                        home = other
+                if keys[home] < np.inf:
                     start_s = max(start_s, now_s + wait_s)
-                    home_s = max(slot_free[home], from_s[place[p]], ready_s)
-                    if home_s <= start_s:
-                        slot, start_s = home, home_s
+                    if keys[home] <= start_s:
+                        slot, start_s = home, keys[home]
             executor = slot_executor[slot]
             work = task_s + record_s * records * weights[i]
             # The part of the work that falls into the executor's cold time takes longer.
             work += (cold_factor - 1.0) * min(work, max(0.0, cold_s - warm_s[executor]) / cold_factor)
-            seconds = work * _noise(task_cv, seed, q, batch, k, i)
+            seconds = work * batch_factor * _noise(task_cv, seed, q, batch, k, i)
             seconds /= max(_speed(speed_first, speed_times, speed_values, executor, start_s), 1e-6)
             if stateful and (restoring[p] or place[p] != executor):
                 seconds += restore_s[p]
             if start_s + seconds <= gone_s[executor]:
                 break
-            # The executor goes before the task could end: it runs elsewhere.
-            slot_free[slot] = np.inf
-            ready_s = max(ready_s, gone_s[executor] + lost_s)
-            restoring[p] = True
-        slot_free[slot] = start_s + seconds
+            # The executor leaves before the task could end: it takes no more tasks.
+            slot_free[slot] = keys[slot] = np.inf
+            _sink(heap, where, keys, where[slot])
+        slot_free[slot] = keys[slot] = start_s + seconds
+        if keys[slot] >= gone_s[executor]:
+            keys[slot] = np.inf
+        _sink(heap, where, keys, where[slot])
         warm_s[executor] += seconds
         executor_busy[executor] += seconds
         part_busy[p] += seconds
@@ -215,6 +234,7 @@ def advance(
     keep: Floats,
     driver_cv: Floats,
     task_cv: Floats,
+    batch_cv: Floats,
     stage_first: Ints,
     # loads of the queries
     load_first: Ints,
@@ -248,7 +268,6 @@ def advance(
     speed_times: Floats,
     speed_values: Floats,
     wait_s: float,
-    lost_s: float,
     cold_s: float,
     cold_factor: float,
     log: Floats,
@@ -286,11 +305,12 @@ def advance(
             k = stage_at[q]
             overhead = stage_s[q] * _noise(driver_cv[q], seed, q, batch_id[q], -2, k)
             first, last = part_first[k], part_first[k + 1]
+            factor = _noise(batch_cv[q], seed, q, batch_id[q], -4, 0)
             end_s, busy = run_stage(
-                now_s + overhead, q, k, batch_id[q], flowing[q], seed, task_cv[q], record_s[k], task_s[k],
+                now_s + overhead, q, k, batch_id[q], flowing[q], seed, task_cv[q], factor, record_s[k], task_s[k],
                 stateful[k], first, weights[first:last], place, restoring, restore_s, part_busy, part_records,
                 slot_free, slot_executor, from_s, gone_s, warm_s, executor_busy, speed_first, speed_times,
-                speed_values, wait_s, lost_s, cold_s, cold_factor,
+                speed_values, wait_s, cold_s, cold_factor,
             )  # fmt: skip
             if end_s == np.inf:  # no executor: look again when one may have come
                 due_s[q] = now_s + 0.5

@@ -58,7 +58,9 @@ class Query:
     driver_cv: float = 0.15
     """Coefficient of variation of the driver's times."""
     task_cv: float = 0.1
-    """Coefficient of variation of a task's time."""
+    """Coefficient of variation of a task's time, each for itself."""
+    batch_cv: float = 0.0
+    """Coefficient of variation that all tasks of a batch share: a pause of the host, a slow disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
