@@ -17,6 +17,7 @@ from penstock.policies.actions import Acquire, Action, Move, Pace, Release, Scal
 from penstock.policies.reasons import Reason
 from penstock.simulator import microbatch_kernel as kernel
 from penstock.simulator.cluster import Disturbance
+from penstock.simulator.microbatch_latency import NONE_ENDED, Ended, load_points
 from penstock.simulator.microbatch_model import Engine, Stage
 from penstock.telemetry import (
     Alternates,
@@ -28,7 +29,6 @@ from penstock.telemetry import (
     Operators,
     Queries,
     Sinks,
-    Sketch,
     Snapshot,
     Sources,
     Streams,
@@ -39,9 +39,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 LOG_ROWS = 4096
-POINTS = (np.arange(20) + 0.5) / 20
-"""Records of a batch whose latencies stand for all of them."""
-QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 NEVER = math.inf
 
 
@@ -50,6 +47,14 @@ class Kill:
     """An executor that dies without a word: the one that has been there longest at that time."""
 
     time_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """An executor whose coming and going is known beforehand, as in a run that is played again."""
+
+    ready_s: float = 0.0
+    gone_s: float = NEVER
 
 
 @dataclass(slots=True)
@@ -63,48 +68,14 @@ class _Member:
     draining: bool = False
 
     def present(self, now_s: float) -> bool:
-        return now_s < self.gone_s
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Ended:
-    """Batches that ended, a row each: the kernel's log, and how late `POINTS` of their records were."""
-
-    log: Floats
-    late_s: Floats
-
-    def of(self, rows: NDArray[np.bool_]) -> _Ended:
-        return _Ended(self.log[rows], self.late_s[rows])
-
-    def of_query(self, query: int, since_s: float = -NEVER) -> _Ended:
-        return self.of((self.log[:, kernel.QUERY] == query) & (self.log[:, kernel.ENDED] > since_s))
-
-    def with_more(self, other: _Ended) -> _Ended:
-        return _Ended(np.vstack([self.log, other.log]), np.vstack([self.late_s, other.late_s]))
-
-    def moments(self) -> Moments:
-        """Latency of all their records."""
-        records = self.log[:, kernel.RECORDS]
-        total = float(records.sum())
-        if not total:
-            return Moments.empty(1)
-        mean = float((records * self.late_s.mean(axis=1)).sum() / total)
-        spread = (records * ((self.late_s - mean) ** 2).mean(axis=1)).sum()
-        return Moments(np.array([total]), np.array([mean]), np.array([float(spread)]))
-
-    def sketch(self) -> Sketch:
-        weights = np.repeat(self.log[:, kernel.RECORDS] / len(POINTS), len(POINTS))
-        return Sketch.of(self.late_s.ravel(), weights) if len(weights) else Sketch.empty()
-
-
-NONE_ENDED = _Ended(np.zeros((0, kernel.LAST_COLUMN)), np.zeros((0, len(POINTS))))
+        return self.asked_s <= now_s < self.gone_s
 
 
 class MicrobatchRuntime:
     """Simulated queries that share executors. Implements `Runtime`; stands still until it is advanced.
 
-    `dataflow` holds one connected part per query, in the order of `engine.queries`. `loads` is what each source
-    produces: a query reads what all its sources have.
+    `dataflow` holds one connected part per query, in the order of `engine.queries`. `loads` is what each query's
+    sources produce, `first_s` when each begins its first batch.
     """
 
     def __init__(
@@ -114,8 +85,9 @@ class MicrobatchRuntime:
         *,
         loads: Sequence[Load],
         machine: MachineClass,
-        executors: int = 1,
+        executors: int | Sequence[Life] = 1,
         seed: int = 0,
+        first_s: Sequence[float] = (),
         disturbances: Mapping[int, Disturbance] | None = None,
         kills: Sequence[Kill] = (),
     ) -> None:
@@ -127,7 +99,13 @@ class MicrobatchRuntime:
             )
         self._loads, self._disturbances = tuple(loads), dict(disturbances or {})
         self._kills = deque(sorted(kills, key=lambda k: k.time_s))
-        self._members = [_Member(f"executor-{i}", 0.0, 0.0) for i in range(executors)]
+        lives = [Life()] * executors if isinstance(executors, int) else executors
+        self._members = [
+            _Member(f"executor-{i}", max(0.0, life.ready_s), max(0.0, life.ready_s), life.gone_s)
+            for i, life in enumerate(lives)
+        ]
+        self._first_s = first_s
+        self._last_end_s = np.zeros(len(engine.queries))
         self._now_s = self._seen_s = 0.0
         self._log = np.zeros((LOG_ROWS, kernel.LAST_COLUMN))
         self._ended: list[Floats] = []
@@ -155,9 +133,9 @@ class MicrobatchRuntime:
             for s in stages
         ]
         sizes = np.repeat([s.state_bytes for s in stages], [s.partitions for s in stages])
-        self._points = points = [_points(load) for load in self._loads]
+        self._points = points = [load_points(load) for load in self._loads]
         self._q: dict[str, Any] = {
-            "due_s": np.zeros(count),
+            "due_s": np.array(self._first_s, np.float64) if len(self._first_s) else np.zeros(count),
             "doing": np.zeros(count, np.int64),
             "stage_at": np.zeros(count, np.int64),
             "batch_id": np.zeros(count, np.int64),
@@ -210,7 +188,7 @@ class MicrobatchRuntime:
             free[: kept * cores] = before["slot_free"]
             warm_s[:kept], busy[:kept] = before["warm_s"], before["executor_busy"]
         else:
-            warm_s[:] = self.engine.executors.cold_s  # those of the start are warm
+            warm_s[[m.ready_s <= 0 for m in self._members]] = self.engine.executors.cold_s
         profiles = [self._profile(i) for i in range(count)]
         self._e: dict[str, Any] = {
             "slot_free": free,
@@ -275,18 +253,10 @@ class MicrobatchRuntime:
             if rows < len(self._log):
                 return
 
-    def _taken(self) -> _Ended:
+    def _taken(self) -> Ended:
         """The batches that ended since the last call."""
         log, self._ended = np.vstack([NONE_ENDED.log, *self._ended]), []
-        late = np.zeros((len(log), len(POINTS)))
-        for query, points in enumerate(self._points):
-            mine = log[:, kernel.QUERY] == query
-            rows = log[mine]
-            numbers = (rows[:, [kernel.FIRST]] + POINTS[None, :] * rows[:, [kernel.RECORDS]]).ravel()
-            came = np.empty(len(numbers))
-            kernel.arrivals_s(*points, numbers, came)
-            late[mine] = rows[:, [kernel.ENDED]] - came.reshape(len(rows), len(POINTS))
-        return _Ended(log, np.maximum(late, 0.0))
+        return Ended.of_log(log, self._points)
 
     def _charge(self, until_s: float) -> None:
         seconds = sum(max(0.0, min(until_s, m.gone_s) - max(self._now_s, m.asked_s)) for m in self._members)
@@ -323,6 +293,8 @@ class MicrobatchRuntime:
             raise NotReadyError("no simulated time has passed since the last snapshot")
         self._seen_s = self._now_s
         ended = self._taken()
+        rows = ended.log[:, kernel.QUERY].astype(np.int64)
+        np.maximum.at(self._last_end_s, rows, ended.log[:, kernel.ENDED])
         recent = self._recent.with_more(ended)
         self._recent = recent.of(recent.log[:, kernel.ENDED] > self._now_s - self._window_s)
         live = [i for i, m in enumerate(self._members) if m.present(self._now_s)]
@@ -407,7 +379,7 @@ class MicrobatchRuntime:
             known=True,
         )
 
-    def _sources(self, ended: _Ended, interval_s: float) -> Sources:
+    def _sources(self, ended: Ended, interval_s: float) -> Sources:
         total = np.array([load.records_until(self._now_s) for load in self._loads])
         produced, self._produced = (total - self._produced) / interval_s, total
         read = np.bincount(
@@ -432,7 +404,7 @@ class MicrobatchRuntime:
             known=True,
         )
 
-    def _sinks(self, ended: _Ended) -> Sinks:
+    def _sinks(self, ended: Ended) -> Sinks:
         flow = self.dataflow
         query = {o.id: i for i, part in enumerate(self._parts) for o in part.operators}
         mine = [ended.of_query(query[s.id]) for s in flow.sinks]
@@ -457,12 +429,8 @@ class MicrobatchRuntime:
         for constraint in self.dataflow.constraints:
             query = next(i for i, p in enumerate(self._parts) if constraint in p.constraints)
             recent = self._recent.of_query(query, self._now_s - constraint.window_s)
-            late = None
-            if len(recent.log):
-                quantile = QUANTILES.get(constraint.statistic)
-                mean = float(recent.moments().mean[0])
-                late = mean if quantile is None else recent.sketch().quantile(quantile)
-            elif self._q["in_batch"][query] > 0:
+            late = recent.statistic_s(constraint.statistic)
+            if late is None and self._q["in_batch"][query] > 0:
                 middle = self._q["read"][query] + 0.5 * self._q["in_batch"][query]
                 late = self._now_s - kernel.arrival_s(*self._points[query], middle)
             found.append(late)
@@ -473,7 +441,7 @@ class MicrobatchRuntime:
             known=[late is not None for late in found],
         )
 
-    def _batches(self, ended: _Ended) -> Batches:
+    def _batches(self, ended: Ended) -> Batches:
         log = ended.log
         return Batches(
             query=log[:, kernel.QUERY].astype(np.int64),
@@ -499,6 +467,7 @@ class MicrobatchRuntime:
             running_records=np.where(running, self._q["in_batch"], 0.0),
             records_known=True,
             last_batch=self._q["batch_id"] - 1,
+            last_end_s=self._last_end_s,
             active=True,
             known=True,
         )
@@ -522,8 +491,7 @@ class MicrobatchRuntime:
             case Move():
                 return self._move(action)
             case Pace(stream=None):
-                for query in self._owners(action):
-                    self._q["trigger_s"][query] = action.deadline_s
+                self._q["trigger_s"][:] = action.deadline_s
                 return Outcome(action=action, status="applied")
             case Shed(target=None) if action.operator in flow.row:
                 query = self._query_of(action.operator)
@@ -536,8 +504,9 @@ class MicrobatchRuntime:
             case _:
                 return _outcome(action, "blocked", "unknown-action", kind=action.kind)
 
-    def _owners(self, action: Pace) -> list[int]:
-        return list(range(len(self._parts)))
+    def set_read_limit(self, query: str, records: float) -> None:
+        """Let a batch of a query read at most so many records, from its next batch on; infinite: all there are."""
+        self._q["limit"][[q.name for q in self.engine.queries].index(query)] = records
 
     def _query_of(self, operator: str) -> int:
         return next(i for i, p in enumerate(self._parts) if operator in p.row)
@@ -639,14 +608,6 @@ class MicrobatchRuntime:
 
 def _outcome(action: Action, status: Status, code: str, **facts: str | int) -> Outcome:
     return Outcome(action=action, status=status, reason=Reason(code=code, facts=facts))
-
-
-def _points(load: Load) -> tuple[Floats, Floats, Floats, float]:
-    """Times, rates and totals before each time (and of a whole period), and the period."""
-    times, rates = np.asarray(load.times_s), np.asarray(load.rates_rps)
-    ends = np.append(times[1:], load.period_s if load.period_s is not None else times[-1])
-    totals = np.concatenate([np.zeros(1), np.cumsum((ends - times) * rates)])
-    return times, rates, totals, load.period_s if load.period_s is not None else NEVER
 
 
 def _long(load: Load) -> tuple[Floats, Floats]:
