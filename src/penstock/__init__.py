@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.dataflow import sine as sine
     from penstock.dataflow import staircase as staircase
     from penstock.errors import UserError as UserError
+    from penstock.spark import estimate as estimate
     from penstock.spark.attach import attach as attach
     from penstock.spark.frames import alternates as alternates
     from penstock.spark.frames import shed as shed
@@ -46,6 +47,7 @@ _MODULE_OF = {
     "attach": "penstock.spark.attach",
     "bursts": "penstock.dataflow",
     "constant": "penstock.dataflow",
+    "estimate": "penstock.spark.estimate",
     "flow": "penstock.dataflow",
     "frames_of": "penstock.spark.query.frame_points",
     "random_walk": "penstock.dataflow",
