@@ -1,7 +1,8 @@
 """The documentation says what the code does: the reference is made from it, examples run, links lead somewhere.
 
 Python blocks of README and the guide are executed as they stand, those of one page after one another. A block below
-`<!-- needs: spark -->` runs in `tests/spark/test_docs_on_spark.py`, with `spark` and a running `query`.
+`<!-- needs: spark -->` runs in `tests/spark/test_docs_on_spark.py`, with `spark` and a running `query`; one below
+`<!-- needs: session -->` likewise, with `spark` only.
 """
 
 from __future__ import annotations
