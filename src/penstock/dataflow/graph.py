@@ -276,6 +276,22 @@ class Dataflow:
             found = self._below[OperatorId(id)] = frozenset(reached)
         return found
 
+    def keep_by(self, id: str) -> Names:  # noqa: A002
+        """The columns that decide anew from this operator on; none where those decide that did so before."""
+        columns = self.operator(id).keep_by
+        return () if {self.kept_by[s.source] for s in self.upstream(id)} == {columns} else columns
+
+    @cached_property
+    def kept_by(self) -> Mapping[OperatorId, Names | None]:
+        """The columns whose hash the records of each operator carry; None where they come from different ones."""
+        found: dict[OperatorId, Names | None] = {}
+        for id_ in self.topological:
+            operator = self.operator(id_)
+            before = {found[s.source] for s in self.upstream(id_)}
+            inherited = before.pop() if len(before) == 1 else None
+            found[id_] = operator.keep_by if operator.keep_by or operator.kind == "source" else inherited
+        return found
+
     @cached_property
     def _below(self) -> dict[OperatorId, frozenset[OperatorId]]:
         return {}

@@ -62,7 +62,7 @@ DONE, SHORT, TRACED, IDLE = range(4)
 CREATED, STARTED, ENDED, SHED = range(4)
 
 _PER_BIN = 1.0 / math.log((1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR))
-_WORK, _DROP, _COUNT = np.uint64(0x51ED2701), np.uint64(0xA3C59AC3), np.uint64(0x2545F491)
+_WORK, _COUNT = np.uint64(0x51ED2701), np.uint64(0x2545F491)
 
 
 @compiled
@@ -139,6 +139,8 @@ def _arrive(w: World, f: int) -> None:
         record.key = mix(np.uint64(k) + GOLDEN)
     else:
         record.key = record.hash
+    record.sample = uniform(mix((record.key if operator.keep_by_key else record.hash) ^ operator.sample_salt))
+    record.keep = 1.0
     for c in range(w.constraints):
         clocks(w, r * w.constraints + c).value = -1.0
     index = feed.index
@@ -161,7 +163,7 @@ def _arrive(w: World, f: int) -> None:
 
 
 @compiled
-def _send(w: World, t: int, parent: int, bits: np.uint64, s: int, index: int) -> None:
+def _send(w: World, t: int, parent: int, bits: np.uint64, sample: float, s: int, index: int) -> None:
     stream, task = streams(w, s), tasks(w, t)
     r = new_record(w)
     record, old = records(w, r), records(w, parent)
@@ -173,6 +175,8 @@ def _send(w: World, t: int, parent: int, bits: np.uint64, s: int, index: int) ->
     record.number = old.number
     record.hash = bits
     record.key = old.key
+    record.sample = sample
+    record.keep = old.keep * stream.keep
     for c in range(w.constraints):
         role = stream_role(w, s * w.constraints + c).value
         if role & ENTER:
@@ -191,23 +195,26 @@ def _send(w: World, t: int, parent: int, bits: np.uint64, s: int, index: int) ->
 def _emit(w: World, t: int, r: int, bits: np.uint64, s: int, output: int) -> None:
     stream, task = streams(w, s), tasks(w, t)
     stream.offered += 1.0
-    if stream.keep < 1.0:
-        basis = records(w, r).key if stream.keep_by_key else bits
-        if uniform(mix(basis ^ stream.salt)) >= stream.keep:
-            stream.shed += 1.0
-            task.shed += 1.0
-            _note(w, SHED, t, r)
-            return
+    record = records(w, r)
+    sample = record.sample
+    if stream.redraws:
+        # Uniform below `keep`, as what decided before was.
+        sample = uniform(mix(record.key ^ stream.sample_salt)) * record.keep
+    if stream.keep < 1.0 and sample >= record.keep * stream.keep:
+        stream.shed += 1.0
+        task.shed += 1.0
+        _note(w, SHED, t, r)
+        return
     count = operators(w, stream.target).tasks
     if stream.wiring == BROADCAST:
         for i in range(count):
-            _send(w, t, r, bits, s, i)
+            _send(w, t, r, bits, sample, s, i)
     elif stream.wiring == KEY:
-        _send(w, t, r, bits, s, owner(w, s, r) - operators(w, stream.target).base)
+        _send(w, t, r, bits, sample, s, owner(w, s, r) - operators(w, stream.target).base)
     elif stream.wiring == FORWARD:
-        _send(w, t, r, bits, s, task.index % count)
+        _send(w, t, r, bits, sample, s, task.index % count)
     elif w.random_spread:
-        _send(w, t, r, bits, s, bucket(mix(bits + stream.salt), count))
+        _send(w, t, r, bits, sample, s, bucket(mix(bits + stream.salt), count))
     else:
         cursor = cursors(w, t * w.outputs + output)
         i = cursor.value % count
@@ -217,7 +224,7 @@ def _emit(w: World, t: int, r: int, bits: np.uint64, s: int, output: int) -> Non
             # The batch for this task has left: the next one opens elsewhere.
             i = (i + 1) % count
             cursor.value = i
-        _send(w, t, r, bits, s, i)
+        _send(w, t, r, bits, sample, s, i)
 
 
 @compiled
@@ -331,9 +338,9 @@ def _serve(w: World, t: int) -> bool:
         if operator_role(w, task.operator * w.constraints + c).value & ENTER:
             clocks(w, r * w.constraints + c).value = now
     operator = operators(w, task.operator)
-    if operator.source and operator.keep < 1.0:
-        basis = record.key if operator.keep_by_key else record.hash
-        if uniform(mix(basis ^ (operator.salt + _DROP))) >= operator.keep:
+    if operator.source:
+        record.keep = operator.keep
+        if record.sample >= operator.keep:
             task.shed += 1.0
             task.dropped += 1.0
             _note(w, SHED, t, r)

@@ -71,6 +71,7 @@ OPERATOR = np.dtype(
         ("salt", U),
         ("keep", F),
         ("keep_by_key", I),
+        ("sample_salt", U),
         ("alternate", I),  # row in `alternates`
     ]
 )
@@ -142,7 +143,8 @@ STREAM = np.dtype(
         ("channels", I),
         ("deadline", F),
         ("keep", F),
-        ("keep_by_key", I),
+        ("redraws", I),  # the key decides from here on, instead of what decided before
+        ("sample_salt", U),
         ("salt", U),
         ("key_salt", U),
         ("record_bytes", F),
@@ -185,6 +187,8 @@ RECORD = np.dtype(
         ("queued_at", F),
         ("hash", U),
         ("key", U),
+        ("sample", F),  # uniform below `keep`: decides whether shedders let it pass
+        ("keep", F),  # product of the keep-probabilities on its way
         ("number", I),
         ("feed", I),
         ("stream", I),

@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.dataflow import Dataflow, Operator
 from penstock.simulator import discrete_tables as tb
 from penstock.simulator.agenda import ARRIVAL, new_event, schedule
 from penstock.simulator.discrete_kernel import next_arrival
@@ -100,6 +101,7 @@ def _operators(layout: Layout, options: SimulationOptions, seed: int) -> NDArray
         rows["window"][o] = options.windows_s.get(operator.id, 0.0)
         rows["salt"][o] = salt(seed, "operator", operator.id)
         rows["keep_by_key"][o] = bool(operator.keep_by)
+    rows["sample_salt"] = salt(seed, "sample")  # one for all sources: joins meet
     return rows
 
 
@@ -149,7 +151,8 @@ def _streams(
     for j, stream in enumerate(declared):
         source, target = operators[layout.stream_source[j]], operators[layout.stream_target[j]]
         rows["deadline"][j] = options.deadlines_s.get(stream.id, options.deadline_s)
-        rows["record_bytes"][j], rows["keep_by_key"][j] = source.record_bytes, bool(source.keep_by)
+        rows["record_bytes"][j] = source.record_bytes
+        rows["redraws"][j], rows["sample_salt"][j] = _redraw(layout.dataflow, source, seed)
         rows["salt"][j] = salt(seed, "stream", stream.id)
         # Operators keyed by the same columns give a record to the same task number: joins meet.
         rows["key_salt"][j] = salt(seed, "key", *target.key)
@@ -161,6 +164,17 @@ def _streams(
     for name in ("event", "head", "tail", "next_waiting", "last_delivery", "target"):
         channels[name] = -1
     return rows, channels
+
+
+def _redraw(dataflow: Dataflow, operator: Operator, seed: int) -> tuple[bool, np.uint64]:
+    """Whether what leaves an operator is decided by a draw of its own, and the salt of that draw.
+
+    After the whole record decided, it is the draw that sources which are kept by a key have too, so joins meet. After
+    other columns it is an independent one.
+    """
+    columns = dataflow.keep_by(operator.id) if operator.kind != "source" else ()
+    before = {dataflow.kept_by[s.source] for s in dataflow.upstream(operator.id)}
+    return bool(columns), salt(seed, "sample", *(() if before == {()} else columns))
 
 
 def _feeds(

@@ -169,20 +169,6 @@ class Assembly:
         """Columns in which sources weigh their records."""
         return [source.weight for source in self.dataflow.sources if source.weight is not None]
 
-    def keep_by(self, id_: OperatorId) -> tuple[str, ...]:
-        """The columns that decide from this operator on; none where those decide that did so before."""
-        operator = self.dataflow.operator(id_)
-        before = {self.kept_by(stream.source) for stream in self.dataflow.upstream(id_)}
-        return () if before == {operator.keep_by} else operator.keep_by
-
-    def kept_by(self, id_: OperatorId) -> tuple[str, ...] | None:
-        """The columns whose hash the records of an operator carry; None where they come from different ones."""
-        operator = self.dataflow.operator(id_)
-        if operator.keep_by or operator.kind == "source":
-            return operator.keep_by
-        before = {self.kept_by(stream.source) for stream in self.dataflow.upstream(id_)}
-        return before.pop() if len(before) == 1 else None
-
 
 class _Programs:
     """What the stages of one part of a dataflow do."""
@@ -208,7 +194,7 @@ class _Programs:
             schema=self._of.schema(columns),
             outputs=self._outputs(id_, 0),
             source=source,
-            keep_by=self._of.keep_by(id_),
+            keep_by=self._flow.keep_by(id_),
             measured=id_ not in self._counted_before,
         )
         return self._program(f"{id_}=>{self._name}", 0, [entry])
@@ -223,7 +209,7 @@ class _Programs:
             if what in self._flow.row:
                 id_ = OperatorId(what)
                 channel = self._channel(f"{what}=>")
-                outputs, keep_by = self._outputs(id_, stage), self._of.keep_by(id_)
+                outputs, keep_by = self._outputs(id_, stage), self._flow.keep_by(id_)
             else:
                 stream = next(s for s in self._stages.streams if s.id == what)
                 channel, keep_by = self._channel(what), ()
@@ -304,7 +290,7 @@ class _Programs:
             default=operator.alternates.index(operator.best),
             schema=self._of.schema(self._of.leaving(operator.id)),
             outputs=self._outputs(operator.id, stage),
-            keep_by=self._of.keep_by(operator.id),
+            keep_by=self._flow.keep_by(operator.id),
             score=self._pack(operator.score),
             measured=operator.id not in self._counted_before,
         )
