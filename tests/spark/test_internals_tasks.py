@@ -40,7 +40,7 @@ def test_records_and_bytes_add_up(local_spark: SparkSession, tmp_path: Path) -> 
     assert not (maps & reduces).any()
     read = table.shuffle_read_local_bytes.sum() + table.shuffle_read_remote_bytes.sum()
     assert read == table.shuffle_write_bytes.sum() > 0
-    assert metrics.shuffled(str(query.runId), batch) == (read, table.shuffle_read_remote_bytes.sum())
+    assert table.shuffled_bytes == (read, table.shuffle_read_remote_bytes.sum())
     assert sorted(table.partition[maps]) == list(range(SOURCE_PARTITIONS))
     assert set(table.executor) == {"driver"}
     assert (table.cpu_ns[maps] > 0).all()
@@ -49,7 +49,6 @@ def test_records_and_bytes_add_up(local_spark: SparkSession, tmp_path: Path) -> 
 
 def test_a_batch_nobody_ran_is_empty(local_spark: SparkSession) -> None:
     assert len(TaskMetrics(local_spark).batch("no such run", 0)) == 0
-    assert TaskMetrics(local_spark).shuffled("no such run", 0) == (0, 0)
 
 
 def test_memory_is_bounded(
@@ -143,6 +142,6 @@ def test_the_matrix_names_executors_on_a_cluster(cluster_spark: SparkSession, tm
     assert set(found[1][0].map_executor) == ran
     remote = table.shuffle_read_remote_bytes.sum()
     read = remote + table.shuffle_read_local_bytes.sum()
-    assert metrics.shuffled(str(query.runId), batch) == (read, remote)
+    assert table.shuffled_bytes == (read, remote)
     assert remote > 0
     assert set(found[1][0].map_host) <= {"127.0.0.2", "127.0.0.3", "127.0.0.4"}

@@ -275,13 +275,11 @@ def _cmdline(process: psutil.Process) -> list[str]:
         return []
 
 
-@pytest.mark.live  # found at the end of a session: the policy proposes nothing here; see the closing note
 def test_attach_scales_a_query_it_did_not_build(cluster_spark: SparkSession, tmp_path: Path) -> None:
     executors = Executors(cluster_spark)
     wait_for(lambda: len(executors.list()) == 3, what="three executors")
-    query = started(
-        plain_numbers(cluster_spark).groupBy("key").count(), tmp_path, mode="update", every_ms=300
-    )
+    numbers = cluster_spark.readStream.format("rate").option("rowsPerSecond", 300).load()
+    query = started(numbers.groupBy(numbers.value % 7).count(), tmp_path, mode="update", every_ms=300)
     finished_batch(query, 1)
     with attach(cluster_spark, latency_ms=60_000, max_executors=3, interval_s=1.0) as pilot:
         try:

@@ -87,7 +87,7 @@ def _batches(parts: Sequence[Batches | None]) -> Batches | None:
         return None
     whole = {
         name: np.concatenate([getattr(b, name) for _, b in found])
-        for name in ("id", "records", "duration_s", "fixed_s", "busy_s")
+        for name in ("id", "records", "duration_s", "fixed_s", "busy_s", "task_core_s")
     }
     query = np.concatenate([np.full(len(b), row, np.int64) for row, b in found])
     return Batches(**whole, interval_s=found[0][1].interval_s, query=query)

@@ -310,8 +310,12 @@ class Batches:
     """Shortest time between two batches of the first query now (0: one right after the other); see `Queries`."""
     query: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """Row in `Snapshot.queries`; 0 where not given."""
+    task_core_s: Floats = field(default_factory=lambda: np.zeros(0))
+    """Core-seconds that tasks took however few records they had; 0 where that is not measured."""
 
     def __post_init__(self) -> None:
+        if len(self.task_core_s) == 0:
+            object.__setattr__(self, "task_core_s", np.zeros(len(self.id)))
         if len(self.query) == 0:
             object.__setattr__(self, "query", np.zeros(len(self.id), np.int64))
         if len(self.query) != len(self.id):
@@ -331,6 +335,7 @@ class Batches:
             busy_s=self.busy_s[mine],
             interval_s=self.interval_s if interval_s is None else interval_s,
             query=self.query[mine],
+            task_core_s=self.task_core_s[mine],
         )
 
 

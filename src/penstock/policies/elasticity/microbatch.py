@@ -1,7 +1,8 @@
 """Latency and size of a micro-batch engine: the same hyperbola, in cores instead of tasks.
 
-A batch of n records on p cores lasts `o + s·n/p`: a fixed cost and core-seconds per record, both learnt from the
-batches that ran. Batches that follow one another at arrival rate λ settle at `T = o / (1 - ρ)`, `ρ = λ·s/p`
+A batch of n records on p cores lasts `o + (f + s·n)/p`: a fixed time, core-seconds for its tasks and core-seconds per
+record, all learnt from the batches that ran. Batches that follow one another at arrival rate λ settle at
+`T = (o + f/p) / (1 - ρ)`, `ρ = λ·s/p`
 (`spec/nephele.md`, «On Spark»). A record waits for the next batch to begin and then for that batch to end.
 """
 
@@ -50,6 +51,8 @@ class BatchCost:
     xx: float = 0.0
     xy: float = 0.0
     fixed: float = 0.0
+    tasks: float = 0.0
+    """Core-seconds of tasks as such."""
     work_records: float = 0.0
     """Records of batches whose work was measured."""
     work_s: float = 0.0
@@ -63,20 +66,34 @@ class BatchCost:
         `keep` is the share of what was read that shedding let pass: only that costs anything to speak of.
         """
         cost = self
-        for records, seconds, fixed, busy in zip(
-            batches.records, batches.duration_s, batches.fixed_s, batches.busy_s, strict=True
+        for records, seconds, fixed, busy, tasks in zip(
+            batches.records,
+            batches.duration_s,
+            batches.fixed_s,
+            batches.busy_s,
+            batches.task_core_s,
+            strict=True,
         ):
             if keep * records > 0 and seconds > 0 and cores > 0 and math.isfinite(records + seconds):
-                cost = cost.add(keep * float(records), float(seconds), float(fixed), float(busy), cores)
+                cost = cost.add(
+                    keep * float(records), float(seconds), float(fixed), float(busy), cores, float(tasks)
+                )
         return cost
 
-    def add(self, records: float, seconds: float, fixed: float, busy: float, cores: float) -> BatchCost:
-        """With one batch more; `busy` core-seconds are what its records are known to take, NaN where unknown."""
+    def add(
+        self, records: float, seconds: float, fixed: float, busy: float, cores: float, tasks: float = 0.0
+    ) -> BatchCost:
+        """With one batch more; `busy` core-seconds are what its records are known to take, NaN where unknown.
+
+        `tasks` core-seconds went to its tasks as such.
+        """
         share = records / cores
-        expected = self.overhead_s + self.record_s * share
+        tasks = min(tasks, max(0.0, seconds - fixed) * cores) if math.isfinite(fixed) else tasks
+        expected = self.overhead_s + (self.record_s * records + self.task_core_s) / cores
         weight = min(1.0, OUTLIER * expected / seconds) if self.known else 1.0
         measured = weight if math.isfinite(busy) and busy > 0 else 0.0
         off = min(1.0, seconds / expected - 1) ** 2 if expected > 0 else 0.0
+        seconds -= tasks / cores
         return BatchCost(
             weight=self.weight * FORGET + weight,
             x=self.x * FORGET + weight * share,
@@ -84,6 +101,7 @@ class BatchCost:
             xx=self.xx * FORGET + weight * share * share,
             xy=self.xy * FORGET + weight * share * seconds,
             fixed=self.fixed * FORGET + weight * max(0.0, fixed if math.isfinite(fixed) else 0.0),
+            tasks=self.tasks * FORGET + weight * tasks,
             work_records=self.work_records * FORGET + measured * records,
             work_s=self.work_s * FORGET + (measured * busy if measured else 0.0),
             off=self.off * FORGET + weight * off,
@@ -103,6 +121,15 @@ class BatchCost:
     def record_s(self) -> float:
         """s: core-seconds per record."""
         return self._line()[1]
+
+    @property
+    def task_core_s(self) -> float:
+        """f: core-seconds that a batch's tasks take however few records they have."""
+        return self.tasks / self.weight if self.known else 0.0
+
+    def overhead_on(self, cores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Seconds, `o + f/p`, that a batch takes on so many cores however few records it has."""
+        return np.asarray(self.overhead_s + self.task_core_s / np.maximum(cores, 1e-9))
 
     @property
     def variation(self) -> float:
@@ -133,7 +160,11 @@ class BatchCost:
 
 
 def batch_length_s(
-    overhead_s: float, record_s: float, rate_rps: float, cores: NDArray[np.float64], interval_s: float = 0.0
+    overhead_s: float | NDArray[np.float64],
+    record_s: float,
+    rate_rps: float,
+    cores: NDArray[np.float64],
+    interval_s: float = 0.0,
 ) -> NDArray[np.float64]:
     """Time from one batch's start to the next one's in the steady state; infinite where cores do not suffice."""
     rho = rate_rps * record_s / cores
@@ -142,7 +173,7 @@ def batch_length_s(
 
 
 def latency_s(
-    overhead_s: float,
+    overhead_s: float | NDArray[np.float64],
     record_s: float,
     rate_rps: float,
     cores: NDArray[np.float64],

@@ -238,18 +238,18 @@ def need_of(
     cost, rate = costs[demand.names[query]], float(rates_rps[query])
     counts = np.arange(options.min_nodes, max(options.min_nodes, _limit(snapshot, options)) + 1)
     cores = counts.astype(np.float64) * _cores_per_node(snapshot)
-    work = np.array([costs.get(name, BatchCost()).record_s for name in demand.names]) * rates_rps
+    work = _work(demand, costs, rates_rps)
     # The others' work is done by some of the cores; this query has the rest.
     free = np.maximum(cores - (work.sum() - work[query]), LEAST_SHARE * cores)
     free = np.minimum(free, usable_cores(cores, float(demand.partitions[query])))
-    o, s, interval = cost.overhead_s, cost.record_s, float(demand.interval_s[query])
+    o, s, interval = cost.overhead_on(free), cost.record_s, float(demand.interval_s[query])
     bound = constraint.bound_ms / 1e3
     predicted = latency_s(o, s, rate, free, interval, constraint.statistic, cost.variation)
     holds = (predicted <= options.margin * bound) & (work.sum() / cores <= options.utilisation)
     # What one ordinary batch holds is no backlog: it is read by the next one.
-    length = batch_length_s(o, s, rate, free[-1:], interval)[0]
+    length = batch_length_s(o, s, rate, free, interval)[-1]
     spare = max(0.0, float(demand.backlog[query]) - 2 * rate * (length if np.isfinite(length) else bound))
-    drains = free >= cores_to_drain(o, s, rate, spare, options.catch_up_s, bound / 2) - 1e-9
+    drains = free >= cores_to_drain(float(o[-1]), s, rate, spare, options.catch_up_s, bound / 2) - 1e-9
     enough = holds & (drains | (spare <= 0))
     feasible = bool(enough.any())
     at = int(np.argmax(enough)) if feasible else len(counts) - 1
@@ -264,6 +264,18 @@ def need_of(
     )
 
 
+def _work(demand: Demand, costs: Mapping[str, BatchCost], rates_rps: Floats) -> Floats:
+    """Cores that each query keeps busy: with its records, and with the tasks of its batches where these come at a pace.
+
+    A query whose batches follow one another fills what is free with tasks, and yields it.
+    """
+    known = [costs.get(name, BatchCost()) for name in demand.names]
+    fixed_s = np.array([c.overhead_s for c in known])
+    tasks = np.array([c.task_core_s for c in known]) / np.maximum(demand.interval_s, fixed_s + 1e-9)
+    paced = demand.interval_s > 0
+    return np.array([c.record_s for c in known]) * rates_rps + np.where(paced, tasks, 0.0)
+
+
 def _observed(snapshot: Snapshot, demand: Demand, memory: NodeMemory, options: NodeOptions) -> NodeMemory:
     """With what the snapshot teaches."""
     nodes, now_s = snapshot.nodes, snapshot.time_s
@@ -274,7 +286,7 @@ def _observed(snapshot: Snapshot, demand: Demand, memory: NodeMemory, options: N
     # At the start, and when a node comes, everything is cold: such batches teach nothing about later ones.
     if snapshot.batches is not None and now_s - changed_s >= options.settle_s:
         cores = float(nodes.cores[staying & nodes.ready].sum())
-        work = np.array([costs[n].record_s for n in demand.names]) * np.nan_to_num(demand.rate_rps)
+        work = _work(demand, costs, np.nan_to_num(demand.rate_rps))
         for q, name in enumerate(demand.names):
             free = max(cores - float(work.sum() - work[q]), LEAST_SHARE * cores)
             free = min(free, float(usable_cores(np.array([cores]), float(demand.partitions[q]))[0]))
@@ -341,7 +353,8 @@ def _certain(snapshot: Snapshot, demand: Demand, memory: NodeMemory) -> bool:
     cores = np.full(1, max(1.0, memory.nodes * _cores_per_node(snapshot)))
     for q, name in enumerate(demand.names):
         cost, rate = memory.costs[name], float(np.nan_to_num(demand.rate_rps[q]))
-        usual_s = batch_length_s(cost.overhead_s, cost.record_s, rate, cores, float(demand.interval_s[q]))[0]
+        overhead_s, interval_s = cost.overhead_on(cores), float(demand.interval_s[q])
+        usual_s = batch_length_s(overhead_s, cost.record_s, rate, cores, interval_s)[0]
         if cost.known and demand.running_s[q] > LONG * usual_s + snapshot.interval_s:
             return False
     return True
@@ -416,6 +429,7 @@ def _reason(snapshot: Snapshot, demand: Demand, need: Need, memory: NodeMemory, 
             "foreseen_rps": need.rate_rps,
             "backlog_records": float(demand.backlog[need.query]),
             "batch_overhead_ms": 1e3 * cost.overhead_s,
+            "tasks_core_ms": 1e3 * cost.task_core_s,
             "record_core_us": 1e6 * cost.record_s,
         },
     )

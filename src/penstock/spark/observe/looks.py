@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from pyspark.sql.streaming.query import StreamingQuery
@@ -16,10 +17,12 @@ from penstock.spark.act.spreading import Place
 from penstock.spark.internals.gateway import progress_since
 from penstock.spark.internals.running import Standing, Standings
 from penstock.spark.internals.shuffles import ShuffleMatrix, Shuffles
-from penstock.spark.internals.tasks import TaskMetrics
+from penstock.spark.internals.tasks import TaskMetrics, TaskTable
 from penstock.spark.observe.progress import STEP_S, BatchProgress, batches_of, in_loop_time
 
 T = TypeVar("T")
+TASKS_OF_BATCHES = 4
+"""Of how many batches a look reads the tasks: short batches are alike, and reading takes time."""
 Offsets = Mapping[str, int]
 """By partition, as `topic-partition`."""
 
@@ -51,8 +54,8 @@ class Look:
     interval_s: float | None = None
     places: Mapping[Place, str | None] = field(default_factory=dict)
     moving: frozenset[Place] = frozenset()
-    shuffled: tuple[float, float] = (0.0, 0.0)
-    """Bytes that the newest batch read in shuffles, in all and from other executors."""
+    tasks: Mapping[int, TaskTable] = field(default_factory=dict)
+    """Of the newest batches, by id; without those of which Spark tells nothing."""
     matrices: tuple[int, Sequence[ShuffleMatrix]] | None = None
     """Who sent how much to whom, in the newest batch of which Spark can still tell."""
     warnings: tuple[str, ...] = ()
@@ -100,7 +103,6 @@ class Looks:
         if batches:
             self._seen, self._ended_s = batches[-1].batch_id, batches[-1].ended_s
         running_s = self._running_s(standing, now_s)
-        newest = batches[-1].batch_id if batches else None
         look = Look(
             time_s=now_s,
             run_id=self._run,
@@ -112,7 +114,7 @@ class Looks:
             interval_s=_interval_s(gauges, warnings),
             places=_read(gauges.places, {}, warnings) if gauges.places is not None else {},
             moving=gauges.moving(),
-            shuffled=self._shuffled(newest, warnings),
+            tasks=self._tasks(batches, warnings),
             matrices=self._matrices(batches, warnings),
             warnings=self._news(warnings),
         )
@@ -148,11 +150,15 @@ class Looks:
             self._running = standing.batch, now_s - min(max(0.0, ran_s), most_s)
         return max(1e-3, now_s - self._running[1])
 
-    def _shuffled(self, newest: int | None, warnings: list[str]) -> tuple[float, float]:
-        tasks = self.gauges.tasks
-        if tasks is None or newest is None:
-            return 0.0, 0.0
-        return _read(lambda: tasks.shuffled(self._run, newest), (0.0, 0.0), warnings)
+    def _tasks(self, batches: tuple[BatchProgress, ...], warnings: list[str]) -> dict[int, TaskTable]:
+        tasks, found = self.gauges.tasks, dict[int, TaskTable]()
+        if tasks is None:
+            return found
+        for batch in batches[-TASKS_OF_BATCHES:]:
+            table = _read(partial(tasks.batch, self._run, batch.batch_id), None, warnings)
+            if table is not None and len(table):
+                found[batch.batch_id] = table
+        return found
 
     def _matrices(
         self, batches: tuple[BatchProgress, ...], warnings: list[str]

@@ -23,6 +23,7 @@ from penstock.spark.observe.looks import Look
 from penstock.spark.observe.operator_totals import OperatorTotals
 from penstock.spark.observe.progress import BatchProgress
 from penstock.spark.observe.source_rates import SourceFacts, SourceReader
+from penstock.spark.observe.stage_costs import StageCosts
 from penstock.spark.observe.task_measures import SinkRecord, TaskRecord
 from penstock.spark.observe.traffic import traffic_between
 from penstock.telemetry import (
@@ -45,6 +46,12 @@ WAIT_SHARE: dict[Statistic, float] = {"mean": 0.5, "p50": 0.5, "p95": 0.95, "p99
 
 ALL = "ReadAllAvailable"
 """The read limit of a source of which every batch takes all there is: then nothing waits for a later batch."""
+
+
+HIDDEN = (
+    "{query}: a source gives each batch a limited part and does not tell what waits: latency may be more than is seen, "
+    "so no executor is given back"
+)
 
 
 class Observer:
@@ -73,10 +80,12 @@ class Observer:
         self._look: Look | None = None
         self._observed_s = now_s
         self._totals = OperatorTotals(dataflow)
+        self._stage_costs = StageCosts()
         keep_s = max([LATENCY_KEPT_S, *(2 * c.window_s for c in dataflow.constraints)])
         self._windows = {sink.id: SinkWindow(keep_s) for sink in dataflow.sinks}
         self.batches = 0
         self.records_in = 0
+        self._hidden_told = False
 
     @property
     def seen_batch(self) -> int:
@@ -97,6 +106,9 @@ class Observer:
             self.batches += len(batches)
             self.records_in += sum(b.records for b in batches)
         warnings = [w for look in looks for w in look.warnings]
+        if not self._hidden_told and self._may_hide_waiting():
+            self._hidden_told = True
+            warnings.append(HIDDEN.format(query=self._flow.name))
         warnings += [f"{look.unseen} batches ended unseen" for look in looks if look.unseen]
         for reader in self._sources.values():
             for look in looks:
@@ -123,7 +135,7 @@ class Observer:
             constraints=self._constraints(now_s, facts),
             traffic=self._traffic(looks, tasks),
             classes=(self._machine,),
-            batches=self._batch_table(batches, records),
+            batches=self._batch_table(batches, records, looks),
             queries=self._query_table(now_s),
             warnings=tuple(dict.fromkeys(warnings)),
         )
@@ -282,17 +294,23 @@ class Observer:
         pairs = zip(standing.sources, self._sources.values(), strict=False)
         return any(source.limit not in ("", ALL) and not reader.tells_backlog for source, reader in pairs)
 
-    def _batch_table(self, batches: tuple[BatchProgress, ...], records: tuple[TaskRecord, ...]) -> Batches:
+    def _batch_table(
+        self, batches: tuple[BatchProgress, ...], records: tuple[TaskRecord, ...], looks: Sequence[Look]
+    ) -> Batches:
         busy_s = {b.batch_id: 0.0 if self._measured else np.nan for b in batches}
+        task_core_s = dict.fromkeys(busy_s, 0.0)
         for record in records:
             if record.batch_id in busy_s:
                 busy_s[record.batch_id] += sum(operator.busy_s for operator in record.operators)
+        for id_, table in () if self._measured else (pair for look in looks for pair in look.tasks.items()):
+            task_core_s[id_], busy_s[id_] = self._stage_costs.split(table)
         return Batches(
             id=np.array([b.batch_id for b in batches], dtype=np.int64),
             records=np.array([float(b.records) for b in batches]),
             duration_s=np.array([b.duration_s for b in batches]),
             fixed_s=np.array([b.fixed_s for b in batches]),
             busy_s=np.array([busy_s[b.batch_id] for b in batches]),
+            task_core_s=np.array([task_core_s[b.batch_id] for b in batches]),
             interval_s=(self._look.interval_s or 0.0) if self._look is not None else 0.0,
         )
 
@@ -307,7 +325,8 @@ class Observer:
 
     def _shuffled(self, looks: Sequence[Look]) -> tuple[float, float]:
         """Bytes that the newest batch read in shuffles, in all and from other executors."""
-        return next((look.shuffled for look in reversed(looks) if look.batches), (0.0, 0.0))
+        tables = [table for look in looks for _, table in sorted(look.tasks.items())]
+        return tables[-1].shuffled_bytes if tables else (0.0, 0.0)
 
     def _traffic(self, looks: Sequence[Look], tasks: Tasks) -> Traffic:
         """Who sent how much to whom in the newest batch of which Spark could still tell."""
