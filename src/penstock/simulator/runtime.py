@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import numpy as np
 
@@ -120,10 +121,23 @@ class SimulatedRuntime:
         self._engine.subscribe(subscriber)
 
 
+class Timed(Protocol):
+    """A simulation, as far as its clock goes."""
+
+    @property
+    def now_s(self) -> float:
+        """Simulated seconds since the start."""
+        ...
+
+    def advance(self, until_s: float) -> None:
+        """Let simulated time pass."""
+        ...
+
+
 class SimulatedClock:
     """The clock of a simulation: sleeping lets its time pass. Implements `Clock`."""
 
-    def __init__(self, runtime: SimulatedRuntime) -> None:
+    def __init__(self, runtime: Timed) -> None:
         self._runtime = runtime
 
     def now(self) -> float:
