@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from penstock.api.result import RunResult as RunResult
     from penstock.api.run import run as run
     from penstock.api.simulate import simulate as simulate
+    from penstock.api.whatif import whatif as whatif
     from penstock.dataflow import Dataflow as Dataflow
     from penstock.dataflow import DataflowError as DataflowError
     from penstock.dataflow import Load as Load
@@ -58,6 +59,7 @@ _MODULE_OF = {
     "simulate": "penstock.api.simulate",
     "sine": "penstock.dataflow",
     "staircase": "penstock.dataflow",
+    "whatif": "penstock.api.whatif",
 }
 """The public names, and where each is imported from when it is first asked for: declaring needs no Java."""
 

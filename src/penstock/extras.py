@@ -10,6 +10,7 @@ from penstock.errors import UserError
 
 EXTRA_OF = {
     "highspy": "solvers",
+    "matplotlib": "plots",
     "pymetis": "solvers",
 }
 """Library to the extra of `pyproject.toml` that brings it."""

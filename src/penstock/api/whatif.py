@@ -306,7 +306,9 @@ def predict(model: Calibration, seed: int, change: Change, scenario: Scenario) -
     loop.run(for_s=duration_s)
     if told.faults:
         raise RuntimeError(f"the loop had faults in simulation: {told.faults[0]}")
-    found = figures_of_summary(summary.result(), batch_ms=told.batch_ms, actions=told.actions)
+    found = figures_of_summary(
+        summary.result(), duration_s=duration_s, batch_ms=told.batch_ms, actions=told.actions
+    )
     return replace(found, series=told.series)
 
 

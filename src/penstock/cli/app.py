@@ -24,6 +24,7 @@ from penstock.cli.plan import plan
 from penstock.cli.reproduce import reproduce
 from penstock.cli.run import run
 from penstock.cli.simulate import simulate
+from penstock.cli.whatif import whatif
 from penstock.errors import UserError
 
 app = typer.Typer(
@@ -42,7 +43,7 @@ def submit() -> None:
     # Only for the list of commands: `main` runs programs past typer.
 
 
-for command in (run, submit, dashboard, simulate, plan, place, explain, reproduce, bench):
+for command in (run, submit, dashboard, whatif, simulate, plan, place, explain, reproduce, bench):
     app.command()(command)
 app.add_typer(cluster.app, name="cluster")
 

@@ -75,7 +75,8 @@ class MicrobatchRuntime:
     """Simulated queries that share executors. Implements `Runtime`; stands still until it is advanced.
 
     `dataflow` holds one connected part per query, in the order of `engine.queries`. `loads` is what each query's
-    sources produce, `first_s` when each begins its first batch.
+    sources produce. `first_s` is for queries that are under way: when each begins its next batch. Their state is in
+    place then.
     """
 
     def __init__(
@@ -174,6 +175,9 @@ class MicrobatchRuntime:
             "part_busy": np.zeros(parts[-1]),
             "part_records": np.zeros(parts[-1]),
         }
+        if len(self._first_s):
+            home = [i for i, m in enumerate(self._members) if m.ready_s <= 0] or [-1]
+            self._q["place"][:] = np.resize(home, parts[-1])
         self._part_stage = np.repeat(np.arange(len(stages)), [s.partitions for s in stages])
         self._state_bytes = sizes
 

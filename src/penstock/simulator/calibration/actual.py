@@ -51,16 +51,21 @@ def actions_of(cycle: Cycle, began_s: float) -> list[dict[str, object]]:
 
 
 def figures_of_summary(
-    summary: RunSummary, *, batch_ms: float | None, actions: Sequence[Mapping[str, object]]
+    summary: RunSummary,
+    *,
+    duration_s: float,
+    batch_ms: float | None,
+    actions: Sequence[Mapping[str, object]],
 ) -> Figures:
-    """The figures of a run that the loop wrote down."""
+    """The figures of a run that the loop wrote down; its intervals may not fill the time."""
+    whole = duration_s / summary.seconds if summary.seconds else 1.0
     held = [c.held for c in summary.constraints if c.held is not None]
     return Figures(
         latency_ms=dict(summary.latency_ms),
         batch_ms=batch_ms,
         held=min(held) if held else None,
-        executor_seconds=summary.node_seconds,
-        cost=summary.cost,
+        executor_seconds=whole * summary.node_seconds,
+        cost=whole * summary.cost,
         actions=tuple(actions),
     )
 
@@ -77,7 +82,8 @@ def actual(history: History, model: Calibration, price_per_hour: float) -> Figur
     seconds = history.executor_seconds()
     if cycles:
         summary = summary_of(cycles)
-        latency, seconds = summary.latency_ms, summary.node_seconds
+        latency = summary.latency_ms
+        seconds = summary.node_seconds * model.duration_s / summary.seconds if summary.seconds else None
         actions = [a for c in cycles for a in actions_of(c, history.began_s)]
     if not cycles or latency["mean"] is None:
         sketch = ended.sketch()

@@ -30,8 +30,8 @@ from penstock.simulator.microbatch_model import Engine, Executors, Query, Stage
 
 Floats = NDArray[np.float64]
 
-SAME = 0.05
-"""Batches whose sizes vary by less than this (standard deviation to mean) do not tell fixed from per-record cost."""
+SAME = 0.1
+"""Batches whose sizes (the middle 80 %) differ by less than this share do not tell fixed from per-record cost."""
 EVEN_TASKS = 24
 """Tasks of a stage where nobody tells: a number that many sizes divide."""
 
@@ -149,6 +149,17 @@ def longest_share(weights: Floats, slots: int) -> float:
     return max(free)
 
 
+def _usual_longest_share(weights: Floats, slots: int, task_cv: float) -> float:
+    """Mean of the longest share where tasks vary: a batch waits for its stragglers."""
+    if slots <= 1 or task_cv <= 0:
+        return longest_share(weights, slots)
+    rng = np.random.default_rng(0)
+    spread = math.sqrt(math.log1p(task_cv**2))
+    tries = max(4, min(64, 20_000 // len(weights)))
+    factors = np.exp(spread * rng.standard_normal((tries, len(weights))) - spread**2 / 2)
+    return float(np.mean([longest_share(weights * row, slots) for row in factors]))
+
+
 def _query(query: QueryHistory, slots: Floats, take: _Taken) -> Query:
     found = _from_tasks(query, slots, take) if query.stages else None
     stages, stage_s, task_cv, batch_cv = found or _from_batches(query, slots, take)
@@ -249,7 +260,10 @@ def _share_of_records(query: QueryHistory, take: _Taken) -> float:
 
 
 def _same(values: Floats) -> bool:
-    return len(values) < 3 or float(np.std(values)) < SAME * max(float(np.mean(values)), 1e-12)
+    if len(values) < 3:
+        return True
+    low, middle, high = np.quantile(values, (0.1, 0.5, 0.9))
+    return bool(high - low < SAME * max(middle, 1e-12))
 
 
 def _weights(tasks: StageHistory, partitions: int) -> tuple[float, ...]:
@@ -272,7 +286,8 @@ def _from_batches(
         take(f"{query.name}: tasks of a stage, all of one size", partitions, partitions, partitions, "tasks")
     weights = np.array(query.weights or np.ones(partitions))
     weights = weights / weights.sum()
-    shares = {int(s): longest_share(weights, int(s)) for s in np.unique(have)}
+    task_cv = take(f"{query.name}: how much tasks of a batch vary (no task was seen)", 0.12, 0.03, 0.3)
+    shares = {int(s): _usual_longest_share(weights, int(s), task_cv) for s in np.unique(have)}
     share = np.array([shares[int(s)] for s in have])
     waves = np.ceil(partitions / have)
     work, records = np.maximum(query.work_s, 1e-4), query.records
@@ -304,7 +319,7 @@ def _from_batches(
         stateful=query.stateful,
         state_bytes=query.state_bytes,
     )
-    return (stage,), fixed_s, 0.0, variation(work / np.maximum(expected, 1e-4))
+    return (stage,), fixed_s, task_cv, variation(work / np.maximum(expected, 1e-4))
 
 
 def _executors(history: History, lives: Sequence[ExecutorLife], take: _Taken) -> Executors:

@@ -11,7 +11,7 @@ from scipy.optimize import nnls
 Floats = NDArray[np.float64]
 
 HUBER = 1.345
-ROUNDS = 12
+ROUNDS = 60
 FAR = 3.0
 """Residuals count up to this many deviations in the mean: what is skewed is part of it, what is absurd is not."""
 WIDEST = 1.5
@@ -33,7 +33,7 @@ def robust_fit(columns: Floats, seen: Floats) -> Floats:
         fitted = np.maximum(scaled @ found, 1e-3 * usual)
         off = (seen - fitted) / fitted
         spread = _spread(off)
-        weights = np.minimum(1.0, HUBER * spread / np.maximum(np.abs(off), 1e-12)) if spread > 0 else 1.0
+        weights = np.minimum(1.0, HUBER * spread / np.maximum(np.abs(off), 1e-12))
         root = np.sqrt(weights) / fitted
         before, (found, _) = found, nnls(scaled * np.reshape(root, (-1, 1)), seen * root)
         if np.allclose(before, found, rtol=1e-6, atol=0.0):
@@ -54,4 +54,5 @@ def variation(ratios: Floats) -> float:
 
 
 def _spread(off: Floats) -> float:
-    return 1.4826 * float(np.median(np.abs(off - np.median(off)))) if len(off) else 0.0
+    """Standard deviation of the middle of the residuals, around 0: a fit that is off everywhere is not exact."""
+    return max(1e-6, 1.4826 * float(np.median(np.abs(off)))) if len(off) else 0.0
