@@ -191,20 +191,35 @@ CATALOGUE: tuple[ReasonKind, ...] = (
             "A better alternate, because the nodes carry it.",
         ),
         (
-            "value-pays",
-            "the better result is worth its price: value {then_value} instead of {value}",
-            "A better alternate, because its value outweighs its cost.",
-        ),
-        (
             "no-alternate-carries-the-load",
             "even the cheapest alternates need {needs_cores}, there are {capacity_cores}",
             "No choice of alternates carries the load on these nodes.",
         ),
-        ("load-needs-machines", "{short_cores} are missing", "The load needs more machines."),
+        (
+            "load-needs-machines",
+            "{short_cores} are missing for {cost_per_hour}; more money would bring {more_money}, less {less_money}",
+            "The load needs more machines.",
+        ),
         (
             "machine-not-needed",
-            "{spare_cores} are spare, and what is paid for it ends in {paid_for_s}",
+            "{spare_cores} are spare, and what is paid for it ends in {paid_for_s}; more money would bring "
+            "{more_money}, less {less_money}",
             "A machine is given back shortly before its paid time ends.",
+        ),
+        (
+            "beyond-the-budget",
+            "the cheapest alternates cost {costs_per_hour}, the budget is {budget_per_hour}; it carries {share}",
+            "No choice of alternates and machines carries the load within the budget.",
+        ),
+        (
+            "machines-do-not-come",
+            "{machines} were asked for and did not come in {waited_s}; nothing more is bought for {pause_s}",
+            "What was bought does not come: buying pauses, longer each time.",
+        ),
+        (
+            "capacity-does-not-follow",
+            "cores grew by {power_gain} and what is processed by {served_gain}; nothing more is bought for {pause_s}",
+            "More machines do not process more: buying pauses, longer each time.",
         ),
     ),
     *_area(

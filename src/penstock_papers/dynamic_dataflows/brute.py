@@ -14,9 +14,9 @@ from numba import njit
 
 from penstock.policies.provisioning.deployment import Deployment, Provision, assess, laid_out
 from penstock.policies.provisioning.flow import FREE_S
-from penstock.policies.provisioning.greedy import deploy_greedy
 from penstock.policies.provisioning.limits import explain_if_impossible, out_of_reach
 from penstock.policies.provisioning.problem import Demand, DemandError, Floats, Ints, full_rates
+from penstock_papers.dynamic_dataflows.greedy import deploy_greedy
 
 MOST_CORES = 64
 """Of one speed, over all operators: beyond this the table and the search are too large."""

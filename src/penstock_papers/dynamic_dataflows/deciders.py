@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from penstock.policies.provisioning.deployment import Provision
-from penstock.policies.provisioning.greedy import deploy_greedy
 from penstock.policies.provisioning.optimum import deploy_best
 from penstock.policies.provisioning.problem import Demand
 from penstock_papers.dynamic_dataflows.brute import deploy_brute
 from penstock_papers.dynamic_dataflows.genetic import deploy_genetic
+from penstock_papers.dynamic_dataflows.greedy import deploy_greedy
 
 
 def ce(demand: Demand) -> Provision:

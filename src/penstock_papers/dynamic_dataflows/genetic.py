@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.policies.provisioning.deployment import Deployment, Provision, assess
-from penstock.policies.provisioning.flow import throughputs
-from penstock.policies.provisioning.greedy import deploy_greedy
 from penstock.policies.provisioning.limits import explain_if_impossible, out_of_reach
 from penstock.policies.provisioning.problem import Demand, DemandError, Floats, Ints
+from penstock_papers.dynamic_dataflows.greedy import deploy_greedy
+from penstock_papers.dynamic_dataflows.throughput import throughputs
 
 FREE = -1
 ABSENT = -2

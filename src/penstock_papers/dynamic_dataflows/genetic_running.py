@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.policies.provisioning.problem import Demand
-from penstock.policies.provisioning.running import Adaptation, Running
 from penstock_papers.dynamic_dataflows.genetic import ABSENT, FREE, GeneticOptions, Slots, evolve
+from penstock_papers.dynamic_dataflows.running import Adaptation, Running
 
-RUNTIME = GeneticOptions(population=40, generations=30)
+RUNTIME = GeneticOptions()
+"""As much search as for a deployment."""
+EVERY = 2
+"""Intervals between two decisions."""
 
 
 def adapt_genetic(demand: Demand, running: Running, options: GeneticOptions = RUNTIME) -> Adaptation:

@@ -5,27 +5,26 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from penstock.policies.provisioning.flow import FREE_S, Goal, bottleneck, goal_of, passed
-from penstock.policies.provisioning.greedy import Machine, repack_loose
+from penstock.policies.provisioning.flow import FREE_S
 from penstock.policies.provisioning.limits import downstream_costs
 from penstock.policies.provisioning.problem import Demand, Floats, Ints, full_rates
-from penstock.policies.provisioning.running import Adaptation, Running
+from penstock_papers.dynamic_dataflows.greedy import Machine, repack_loose
+from penstock_papers.dynamic_dataflows.running import Adaptation, Running
+from penstock_papers.dynamic_dataflows.throughput import Goal, bottleneck, goal_of, passed
 
-ALTERNATES_EVERY = 1
-"""m: intervals between two choices of alternates."""
-RESOURCES_EVERY = 2
-"""n: intervals between two choices of resources."""
+EVERY = 2
+"""Intervals between two choices of alternates, and of resources: never both in one interval, one after the other."""
 
 
 def adapt_greedy(demand: Demand, running: Running, *, centralised: bool) -> Adaptation:
-    """Alternates every m intervals, resources every n; an empty machine goes when its paid time ends."""
+    """Alternates in odd intervals, resources in even ones; an empty machine goes when its paid time ends."""
     alternates, cores = running.alternates, running.cores.copy()
     fresh = np.zeros((0, cores.shape[1]), dtype=np.int64)
     low = running.throughput <= demand.throughput - demand.tolerance
     high = running.throughput >= demand.throughput + demand.tolerance
-    if running.step % ALTERNATES_EVERY == 0 and (low or high):
-        alternates = _alternates(demand, running, low=low, centralised=centralised)
-    if running.step % RESOURCES_EVERY == 0 and (low or high):
+    if running.step % EVERY and (low or high):
+        alternates = _alternates(demand, running, cores, low=low, centralised=centralised)
+    elif low or high:
         goal = goal_of(demand, alternates, running.input_rps)
         size = demand.cores[running.rows]
         if low:
@@ -52,11 +51,16 @@ def adapt_greedy(demand: Demand, running: Running, *, centralised: bool) -> Adap
     )
 
 
-def _alternates(demand: Demand, running: Running, *, low: bool, centralised: bool) -> Ints:
-    """Feasible are cheaper ones when Ω is low, dearer ones when it is high; the best value/cost that fits the cores."""
+def _alternates(demand: Demand, running: Running, cores: Ints, *, low: bool, centralised: bool) -> Ints:
+    """Feasible are those that need no more when Ω is low, no less when it is high; the best value/cost that fits.
+
+    What fits is what the operator has, and with Ω high also the free cores of machines that are paid: they become its
+    own, in `cores`.
+    """
     graph = demand.graph
     found = running.alternates.copy()
-    power = running.speed @ running.cores
+    power = running.speed @ cores
+    free = demand.cores[running.rows] - cores.sum(axis=1)
     rank = downstream_costs(demand) if centralised else graph.cost_s
     arriving = full_rates(graph, running.input_rps, graph.of(found)[1])
     for i in np.flatnonzero(graph.counts > 1):
@@ -65,14 +69,19 @@ def _alternates(demand: Demand, running: Running, *, low: bool, centralised: boo
         feasible = [
             int(j)
             for j in np.flatnonzero(graph.value[i] > 0)
-            if j != found[i] and (need[j] < mine if low else need[j] > mine)
+            if (need[j] <= mine if low else need[j] >= mine)
         ]
         ratio = graph.value[i] / np.maximum(rank[i], FREE_S)
-        ordered = [feasible[n] for n in np.argsort(-ratio[feasible], kind="stable")] if feasible else []
-        for j in ordered:
-            if need[j] <= power[i] or (low and j == ordered[-1]):
+        has = float(power[i]) + (0.0 if low else float(free @ running.speed))
+        for j in sorted(feasible, key=lambda j: -ratio[j]):
+            if need[j] < has:
                 found[i] = j
                 break
+        for m in np.flatnonzero(free):
+            while not low and free[m] and power[i] < need[found[i]]:
+                cores[m, i] += 1
+                free[m] -= 1
+                power[i] += running.speed[m]
     return found
 
 

@@ -76,13 +76,12 @@ def roads(*, alternates: bool = True) -> Dataflow:
     return Dataflow("linear-road-trial", operators, streams)
 
 
-def roads_demand(rate_rps: float, *, alternates: bool = True, seed: int = 0) -> Demand:
+def roads_demand(rate_rps: float, *, dataflow: Dataflow | None = None, seed: int = 0) -> Demand:
     """The demand at a mean rate: C(Γmax) = T·rate/10, C(Γmin) half of it, prices of the m1 family."""
     shares = {"weather": WEATHER_SHARE * rate_rps, "reports": (1 - WEATHER_SHARE) * rate_rps}
     worth = Worth(full_per_hour=rate_rps / 10, least_per_hour=rate_rps / 20)
-    return demand_of(
-        roads(alternates=alternates), shares, M1, worth=worth, period_s=PERIOD_S, throughput=0.8, seed=seed
-    )
+    flow = dataflow or roads()
+    return demand_of(flow, shares, M1, worth=worth, period_s=PERIOD_S, throughput=0.8, seed=seed)
 
 
 def walk(seed: int = 0, steps: int = STEPS) -> Floats:

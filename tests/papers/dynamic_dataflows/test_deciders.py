@@ -14,11 +14,11 @@ from penstock.dataflow import Alternate, Dataflow, Goals, Operator, OperatorId, 
 from penstock.dataflow.graph import Kind
 from penstock.policies.provisioning import CATALOGUE, M1, DemandError, Worth, assess, demand_of
 from penstock.policies.provisioning.catalogue import spot
-from penstock.policies.provisioning.flow import throughput, throughputs
 from penstock.policies.provisioning.problem import Demand
 from penstock.telemetry import MachineClass
 from penstock_papers.dynamic_dataflows.deciders import DECIDERS
 from penstock_papers.dynamic_dataflows.roads import roads_demand
+from penstock_papers.dynamic_dataflows.throughput import throughput, throughputs
 
 
 def line(*operators: tuple[Alternate, ...], goals: Goals | None = None) -> Dataflow:

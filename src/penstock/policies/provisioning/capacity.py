@@ -131,12 +131,16 @@ def backlog_records(snapshot: Snapshot) -> float:
     return float(waiting.sum()) + float(np.where(np.isfinite(queued), queued, 0.0).sum())
 
 
-def usable_cores(snapshot: Snapshot) -> float:
-    """Reference cores of the nodes that are there, less what others use of them."""
+def node_power(snapshot: Snapshot) -> Floats:
+    """Reference cores of each node, less what others use of it."""
     nodes = snapshot.nodes
-    there = nodes.ready & ~nodes.draining
     foreign = np.where(np.isfinite(nodes.foreign_cpu), nodes.foreign_cpu, 0.0)
     speed = np.where(np.isfinite(nodes.speed) & (nodes.speed > 0), nodes.speed, 1.0)
     # Others may come and go: they never take more than half of a node out of the plan.
-    free = np.clip(nodes.cores - foreign, nodes.cores / 2, nodes.cores)
-    return float((free * speed)[there].sum())
+    return np.asarray(np.clip(nodes.cores - foreign, nodes.cores / 2, nodes.cores) * speed)
+
+
+def usable_cores(snapshot: Snapshot) -> float:
+    """Reference cores of the nodes that are there to stay."""
+    there = snapshot.nodes.ready & ~snapshot.nodes.draining
+    return float(node_power(snapshot)[there].sum())

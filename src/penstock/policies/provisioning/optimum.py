@@ -25,9 +25,8 @@ from scipy.sparse import coo_array
 
 from penstock.policies.provisioning.deployment import Deployment, Provision, assess, laid_out
 from penstock.policies.provisioning.flow import FREE_S
-from penstock.policies.provisioning.greedy import deploy_greedy
-from penstock.policies.provisioning.limits import explain_if_impossible
-from penstock.policies.provisioning.problem import Demand, DemandError, Floats, Ints, full_rates
+from penstock.policies.provisioning.limits import explain_if_impossible, out_of_reach
+from penstock.policies.provisioning.problem import Demand, Floats, Ints, full_rates
 
 GAP = 5e-4
 """Relative gap at which the solver may stop."""
@@ -40,27 +39,19 @@ MANY_CORES = 500
 
 
 def deploy_best(demand: Demand) -> Provision:
-    """The most profitable deployment that keeps the throughput, or the greedy one where that is better.
-
-    Raises DemandError where nothing keeps it.
-    """
+    """The most profitable deployment that keeps the throughput. Raises DemandError where nothing keeps it."""
     explain_if_impossible(demand)
-    found: list[tuple[Deployment, str]] = []
-    for fixed in _combinations(demand):
-        solved = _solve(demand, fixed)
-        if solved is not None:
-            found.append((solved, "integer program over counts of cores and machines"))
-    try:
-        found.append(
-            (deploy_greedy(demand, centralised=True).deployment, "greedy, the program found no better")
+    solved = [found for fixed in _combinations(demand) if (found := _solve(demand, fixed)) is not None]
+    assessed = [(assess(demand, deployment), deployment) for deployment in solved]
+    kept = [each for each in assessed if each[0].meets]
+    if not kept:
+        near = max((a for a, _ in assessed), key=lambda a: a.throughput, default=None)
+        raise out_of_reach(
+            demand, None if near is None else near.cost_per_hour, None if near is None else near.throughput
         )
-    except DemandError:
-        if not found:
-            raise
-    assessed = [(assess(demand, d), d, how) for d, how in found]
-    kept = [a for a in assessed if a[0].meets] or assessed
-    best, deployment, how = max(kept, key=lambda a: a[0].profit)
-    return Provision(decider="best", deployment=deployment, assessment=best, why=(how,))
+    best, deployment = max(kept, key=lambda each: each[0].profit)
+    why = ("integer program over counts of cores and machines",)
+    return Provision(decider="best", deployment=deployment, assessment=best, why=why)
 
 
 def _combinations(demand: Demand) -> Iterator[dict[int, float]]:

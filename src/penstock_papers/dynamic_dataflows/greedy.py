@@ -12,9 +12,10 @@ import numpy as np
 from numba import njit
 
 from penstock.policies.provisioning.deployment import Deployment, Provision, assess
-from penstock.policies.provisioning.flow import FREE_S, Goal, bottleneck, goal_of, passed, steady
+from penstock.policies.provisioning.flow import FREE_S, steady
 from penstock.policies.provisioning.limits import downstream_costs, explain_if_impossible, out_of_reach
 from penstock.policies.provisioning.problem import Demand, Ints
+from penstock_papers.dynamic_dataflows.throughput import Goal, bottleneck, goal_of, passed
 
 
 def deploy_greedy(demand: Demand, *, centralised: bool) -> Provision:
