@@ -48,8 +48,8 @@ def run_way(way: str, bound_s: float, peak_rps: float) -> dict[str, Any]:
 
     import penstock
     from penstock.spark.cluster.jars import kafka_connector_conf
-    from penstock.spark.cluster.kafka_broker import KafkaBroker, feeding
     from penstock.spark.cluster.loopback import LoopbackCluster
+    from penstock_papers.common.kafka_broker import KafkaBroker, feeding
 
     load = load_of(peak_rps)
     folder = Path(tempfile.mkdtemp(prefix="attached-"))

@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from penstock.policies.interference import RingShape
-from penstock.policies.interference.scores import scores_at_home, scores_on_nodes
 from penstock_papers.common.forecast_accuracy import load_trace
 from penstock_papers.neptune import patients
+from penstock_papers.neptune.method import scores_on_nodes
 from penstock_papers.neptune.ring_errors import ring_errors, squeezed
 
-NODES, COMPUTATIONS, RESOURCES = 1_000, 100_000, 3
+NODES, RESOURCES = 1_000, 3
 TRACES = Path(__file__).resolve().parents[2] / "shared" / "data"
 DAY_STEPS, DAY_S, DAYS = 288, 430.0, 8
 
@@ -41,15 +41,9 @@ def main() -> None:
     shape, rng = RingShape(), np.random.default_rng(0)
     loads = rng.uniform(0, 4, (NODES, RESOURCES, shape.count))
     rooms, full = np.full((NODES, RESOURCES), 0.2), np.full(RESOURCES, 2.0)
-    rates, needs = (
-        rng.uniform(0, 1, (COMPUTATIONS, shape.count)),
-        rng.uniform(0, 1, (COMPUTATIONS, RESOURCES)),
-    )
-    node = rng.integers(0, NODES, COMPUTATIONS)
-    one = cpu_ms(lambda: scores_on_nodes(rates[0], needs[0], loads, rooms, full, shape.weights, 3), 50)
-    every = cpu_ms(lambda: scores_at_home(rates, needs, node, loads, rooms, full, shape.weights, 3), 5)
+    rates, needs = rng.uniform(0, 1, shape.count), rng.uniform(0, 1, RESOURCES)
+    one = cpu_ms(lambda: scores_on_nodes(rates, needs, loads, rooms, full, shape.weights, 3), 50)
     print(f"one computation on {NODES:,} nodes: {one:.2f} ms of CPU")
-    print(f"{COMPUTATIONS:,} computations where they are, {NODES:,} nodes: {every:.0f} ms of CPU")
     course = patients.run(patients.uneven(patients.Size(), seconds=600.0), *patients.ours())
     settled = course.policy_s[course.time_s > 2 * patients.WAKE_S]
     print(

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from penstock.cli.output import print_json, print_table
 from penstock.spark.cluster.jars import kafka_connector_conf
-from penstock.spark.cluster.kafka_broker import KafkaBroker
 from penstock.spark.session import create_session
+from penstock_papers.common.kafka_broker import KafkaBroker
 from penstock_papers.quality_of_data.overload import ALERTS, TRENDS, Moment, Trial, Verdict, run_trial
 
 WAYS = {"penstock": True, "plain Spark": False}

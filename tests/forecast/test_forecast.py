@@ -1,6 +1,5 @@
 """What forecasts promise, whatever the series."""
 
-import io
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -171,20 +170,6 @@ def test_the_given_values_are_not_kept() -> None:
     state = update(start(1, SEASONAL), values, SEASONAL)
     values[0] = 99.0
     assert forecast(state, 1, SEASONAL).mean[0, 0] == 5.0
-
-
-@pytest.mark.parametrize("length", [0, 1, 30, 70])
-def test_saved_and_restored_goes_on_the_same(length: int) -> None:
-    values = noisy(100, 4)
-    state = fed(values[:length])
-    file = io.BytesIO()
-    np.savez(file, **state.to_arrays())
-    file.seek(0)
-    restored = ForecastState.from_arrays(np.load(file))
-    assert_same(state, restored)
-    for row in values[length:]:
-        state, restored = update(state, row, SEASONAL), update(restored, row, SEASONAL)
-    assert_same(state, restored)
 
 
 def test_series_that_come_and_go_keep_what_was_learned() -> None:

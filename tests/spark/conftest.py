@@ -15,9 +15,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.spark.cluster.jars import kafka_connector_conf
-from penstock.spark.cluster.kafka_broker import KafkaBroker
 from penstock.spark.cluster.loopback import LoopbackCluster
 from penstock.spark.session import create_session
+from penstock_papers.common.kafka_broker import KafkaBroker
 from tests.conftest import REPOSITORY
 
 FOLDER = os.path.dirname(__file__)

@@ -7,8 +7,8 @@ import psutil
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from penstock.spark.cluster.kafka_broker import KafkaBroker
 from penstock.spark.internals.pacing import Pacing
+from penstock_papers.common.kafka_broker import KafkaBroker
 from tests.spark.streams import collected, finished_batch, wait_for
 
 RECORDS = 300

@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 
 from penstock.dataflow import constant, flow
 from penstock.dataflow.connectors import discard, kafka
-from penstock.spark.cluster.kafka_broker import KafkaBroker, feeding
 from penstock.spark.launch import launch
 from penstock.spark.observe.progress import kafka_total
 from penstock.spark.runtime import SparkRuntime
+from penstock_papers.common.kafka_broker import KafkaBroker, feeding
 from tests.spark.flows import record_minus
 from tests.spark.streams import finished_batch, last_source
 

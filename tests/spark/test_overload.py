@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.spark.cluster.kafka_broker import KafkaBroker
+from penstock_papers.common.kafka_broker import KafkaBroker
 from penstock_papers.quality_of_data.overload import Trial, Verdict, run_trial
 
 pytestmark = pytest.mark.live

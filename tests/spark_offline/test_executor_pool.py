@@ -11,7 +11,7 @@ from penstock.spark.act.executor_pool import ExecutorPool, PoolOptions
 from penstock.spark.act.touched import KEY as TOUCHED
 from penstock.spark.internals.errors import SparkInternalsError
 from penstock.testing import FakeClock
-from penstock.testing.spark import FakeCluster, FakeQuery, FakeSettings
+from tests.spark_offline.doubles import FakeCluster, FakeQuery, FakeSettings
 
 
 @dataclass

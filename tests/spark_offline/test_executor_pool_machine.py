@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from penstock.spark.act.executor_pool import ExecutorPool
 from penstock.testing import FakeClock
-from penstock.testing.spark import FakeCluster, FakeSettings
+from tests.spark_offline.doubles import FakeCluster, FakeSettings
 
 CAPACITY = 6
 

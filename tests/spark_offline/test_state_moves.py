@@ -9,7 +9,7 @@ from penstock.spark.act.spreading import Place
 from penstock.spark.act.state_moves import TRIES, MoveJob, StateMoves
 from penstock.spark.act.touched import Touched
 from penstock.testing import FakeClock
-from penstock.testing.spark import FakeCluster, FakeQuery, FakeSettings
+from tests.spark_offline.doubles import FakeCluster, FakeQuery, FakeSettings
 
 
 class Scene:

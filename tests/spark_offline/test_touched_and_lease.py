@@ -10,7 +10,7 @@ from penstock.spark.act.locality_wait import LocalityWait, seconds
 from penstock.spark.act.query_pace import QueryPace
 from penstock.spark.act.touched import KEY, Touched
 from penstock.testing import FakeClock
-from penstock.testing.spark import FakeSettings
+from tests.spark_offline.doubles import FakeSettings
 
 
 def settings(**values: str) -> FakeSettings:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.telemetry import CounterRates, dispersion, interarrival
+from penstock.telemetry import CounterRates, dispersion
 
 
 def rates_of(readings: list[tuple[float, list[float]]], window_s: float = 10.0) -> np.ndarray | None:
@@ -68,12 +68,6 @@ def test_readings_come_in_order() -> None:
         rates_of([(1.0, [0.0]), (1.0, [1.0])])
     with pytest.raises(ValueError, match="longer than 0"):
         CounterRates.start(1, window_s=0)
-
-
-def test_gaps_between_arrivals() -> None:
-    gaps = interarrival([3.0, 1.0, 2.0, 6.0])
-    assert (gaps.count[0], gaps.mean[0]) == (3, pytest.approx(5 / 3))
-    assert interarrival([1.0]).count[0] == 0
 
 
 def test_dispersion_tells_regular_from_random_from_bursty() -> None:

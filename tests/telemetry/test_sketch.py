@@ -46,13 +46,6 @@ def test_merging_any_split_equals_the_whole_exactly(observations: np.ndarray, cu
     np.testing.assert_array_equal(merged.bins, Sketch.of(observations).bins)
 
 
-@given(values)
-def test_bytes_carry_all_of_it(observations: np.ndarray) -> None:
-    sketch = Sketch.of(observations)
-    np.testing.assert_array_equal(Sketch.from_bytes(sketch.to_bytes()).bins, sketch.bins)
-    assert len(sketch.to_bytes()) <= 12 * len(observations)
-
-
 @given(
     npst.arrays(np.float64, 20, elements=positive),
     npst.arrays(np.int64, 20, elements=st.integers(0, 5)),
@@ -76,14 +69,6 @@ def test_the_mean_is_within_the_error(observations: np.ndarray) -> None:
     assert Sketch.of(observations).mean == pytest.approx(observations.mean(), rel=RELATIVE_ERROR + ROUNDING)
 
 
-@given(values, positive)
-def test_a_share_is_right_but_for_values_next_to_the_limit(observations: np.ndarray, limit: float) -> None:
-    share = Sketch.of(observations).share_at_most(limit)
-    margin = 1 + 2.1 * RELATIVE_ERROR
-    assert np.mean(observations <= limit / margin) - ROUNDING <= share
-    assert share <= np.mean(observations <= limit * margin) + ROUNDING
-
-
 def test_the_ends_of_the_range() -> None:
     sketch = Sketch.of([0.0, -1.0, SMALLEST / 2, 1e9])
     assert sketch.quantile(0.5) == 0.0
@@ -92,7 +77,7 @@ def test_the_ends_of_the_range() -> None:
 
 def test_nothing_seen_is_nothing_known() -> None:
     empty = Sketch.empty()
-    assert (empty.count, empty.mean, empty.quantile(0.5), empty.share_at_most(1)) == (0, None, None, None)
+    assert (empty.count, empty.mean, empty.quantile(0.5)) == (0, None, None)
 
 
 @pytest.mark.parametrize("q", [-0.1, 1.1])

@@ -5,10 +5,10 @@ the next state shares all columns but the one that changed. An update therefore 
 12 steps and of 2,016, although no state is ever written to.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import IntEnum
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -84,31 +84,6 @@ class ForecastState:
         """Number of series, the length of every column."""
         return len(self.held)
 
-    def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the whole state as named arrays, fit for `numpy.savez`; `from_arrays` reads them back."""
-        arrays: dict[str, np.ndarray[Any, Any]] = {}
-        _collect(self, "", self.series_count, arrays)
-        return arrays
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
-        """Return the state whose `to_arrays` gave *arrays*."""
-        errors = {f.name: arrays[f"errors.{f.name}"] for f in fields(Errors) if f.name != "pending"}
-        waiting = {f.name: arrays[f"errors.pending.{f.name}"] for f in fields(Pending)}
-        pending = tuple(
-            Pending(due=int(due), probe=int(probe), candidates=candidates, issued=issued)
-            for due, probe, candidates, issued in zip(*waiting.values(), strict=True)
-        )
-        return cls(
-            clock=int(arrays["clock"]),
-            held=arrays["held"],
-            last=arrays["last"],
-            history=tuple(arrays["history"]),
-            holt=_smoother(arrays, "holt."),
-            holt_winters=_smoother(arrays, "holt_winters."),
-            errors=Errors(**errors, pending=pending),
-        )
-
 
 def start(series_count: int, options: ForecastOptions) -> ForecastState:
     """Return the state of *series_count* series of which nothing is known."""
@@ -175,26 +150,3 @@ def _rebuild(value: Any, pick: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, 
     if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **{f.name: _rebuild(getattr(value, f.name), pick) for f in fields(value)})
     return value
-
-
-def _collect(value: Any, prefix: str, count: int, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
-    for f in fields(value):
-        part, name = getattr(value, f.name), f"{prefix}{f.name}"
-        if name == "errors.pending":
-            arrays["errors.pending.due"] = np.array([w.due for w in part], np.int64)
-            arrays["errors.pending.probe"] = np.array([w.probe for w in part], np.int64)
-            arrays["errors.pending.candidates"] = np.array([w.candidates for w in part]).reshape(
-                len(part), count, CANDIDATES
-            )
-            arrays["errors.pending.issued"] = np.array([w.issued for w in part]).reshape(len(part), count)
-        elif is_dataclass(part):
-            _collect(part, f"{name}.", count, arrays)
-        elif isinstance(part, tuple):
-            arrays[name] = np.array(part).reshape(len(part), count)
-        else:
-            arrays[name] = np.asarray(part)
-
-
-def _smoother(arrays: Mapping[str, np.ndarray[Any, Any]], prefix: str) -> Smoother:
-    parts: dict[str, Any] = {f.name: arrays[prefix + f.name] for f in fields(Smoother)}
-    return Smoother(**(parts | {"season": tuple(parts["season"])}))

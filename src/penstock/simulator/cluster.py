@@ -88,7 +88,3 @@ class Cluster:
     def machine(self, name: str) -> MachineClass | None:
         """The class called `name`, if there is one."""
         return next((c for c in self.classes if c.name == name), None)
-
-    def link_between(self, source: str, target: str) -> Link:
-        """What lies between two nodes."""
-        return self.links.get((source, target), self.link)

@@ -5,7 +5,7 @@
 
 from penstock.telemetry.joined import joined
 from penstock.telemetry.moments import Moments
-from penstock.telemetry.rates import CounterRates, dispersion, interarrival
+from penstock.telemetry.rates import CounterRates, dispersion
 from penstock.telemetry.sketch import Sketch
 from penstock.telemetry.snapshot import (
     Alternates,
@@ -43,6 +43,5 @@ __all__ = [
     "Tasks",
     "Traffic",
     "dispersion",
-    "interarrival",
     "joined",
 ]

@@ -7,15 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from penstock.telemetry.moments import Moments
-
 Floats = NDArray[np.float64]
-
-
-def interarrival(times_s: ArrayLike) -> Moments:
-    """Mean and variance of the gaps between arrivals at the given times (in any order), as one row."""
-    times = np.sort(np.asarray(times_s, dtype=np.float64).ravel())
-    return Moments.of(np.diff(times)) if times.size > 1 else Moments.empty(1)
 
 
 def dispersion(counts: ArrayLike) -> float | None:

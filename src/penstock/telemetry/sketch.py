@@ -1,7 +1,7 @@
 """Percentiles that merge: histograms with logarithmic bins and a bounded relative error.
 
 A fixed array of bins rather than a library's sketch: batches of latencies are added with one `bincount`, a merge
-is a sum and therefore exact, and a sketch travels as plain bytes (`docs/decisions.md`).
+is a sum and therefore exact (`docs/decisions.md`).
 """
 
 from __future__ import annotations
@@ -52,21 +52,6 @@ class Sketch:
         return cls(np.bincount(index, w, _BINS).astype(np.float64))
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Sketch:
-        """The sketch that `to_bytes` wrote."""
-        pairs = np.frombuffer(data, dtype=[("bin", "<u4"), ("count", "<f8")])
-        bins = np.zeros(_BINS)
-        bins[pairs["bin"]] = pairs["count"]
-        return cls(bins)
-
-    def to_bytes(self) -> bytes:
-        """Only the occupied bins, 12 bytes each."""
-        used = np.flatnonzero(self.bins)
-        pairs = np.zeros(len(used), dtype=[("bin", "<u4"), ("count", "<f8")])
-        pairs["bin"], pairs["count"] = used, self.bins[used]
-        return pairs.tobytes()
-
-    @classmethod
     def of_bins(cls, occupied: Mapping[int, float]) -> Sketch:
         """The sketch with these records in its bins."""
         bins = np.zeros(_BINS)
@@ -103,11 +88,6 @@ class Sketch:
         # The rank runs from 0 to total - 1, as in DDSketch: the lower of the two middle values at 0.5.
         at = int(np.searchsorted(np.cumsum(self.bins), q * max(total - 1, 0.0), side="right"))
         return float(_MIDDLES[min(at, _BINS - 1)])
-
-    def share_at_most(self, value: float) -> float | None:
-        """Share of values that are `value` or less, within the relative error; None when empty."""
-        total = self.bins.sum()
-        return float(self.bins[value >= _MIDDLES].sum() / total) if total else None
 
 
 _MIDDLES = SMALLEST * _GAMMA ** np.arange(_BINS, dtype=np.float64) * 2 / (1 + _GAMMA)

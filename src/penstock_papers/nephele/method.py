@@ -12,7 +12,7 @@ from penstock.policies.actions import Action, Expectation, Scale
 from penstock.policies.elasticity.pacing import paces
 from penstock.policies.elasticity.rebalance import rebalance
 from penstock.policies.elasticity.sizing import waiting_rows
-from penstock.policies.elasticity.waits import Waits, fit_waits, measured_wait_s
+from penstock.policies.elasticity.waits import FIT_LIMITS, Waits, kingman_wait_s, measured_wait_s
 from penstock.policies.policy import Notice, Proposal
 from penstock.policies.reasons import Fact, Reason
 from penstock.telemetry import Snapshot
@@ -83,6 +83,26 @@ class Reactive:
         )
         proposal = Proposal(policy=self.name, actions=(*actions, *pacing), notices=targets.notices)
         return proposal, ReactiveMemory(rest_until_s=rest)
+
+
+def fit_waits(snapshot: Snapshot) -> Waits:
+    """The waits of every operator as the snapshot shows them; operators nobody measured or used wait 0."""
+    view = snapshot.by_operator
+    p = snapshot.operators.parallelism.astype(np.float64)
+    service, arrivals = view.service_s, view.interarrival_s
+    rate = np.where(p > 0, view.arrival_rps / np.where(p > 0, p, 1.0), 0.0)
+    used = view.known & (rate > 0) & (service.mean > 0) & np.isfinite(rate) & np.isfinite(service.mean)
+    rho = np.where(used, rate * service.mean, 0.0)
+    # A task that saw fewer than two gaps has no cA; arrivals of many independent sources tend to Poisson (1).
+    ca2 = np.where((arrivals.count > 1) & np.isfinite(arrivals.cv2), arrivals.cv2, 1.0)
+    cs2 = np.where(np.isfinite(service.cv2), service.cv2, 1.0)
+    mean = np.where(used, service.mean, 0.0)
+    model = kingman_wait_s(rho, mean, ca2, cs2)
+    measured, was_measured = measured_wait_s(snapshot)
+    fits = used & was_measured & np.isfinite(model) & (model > 0)
+    e = np.where(fits, np.clip(measured / np.where(fits, model, 1.0), *FIT_LIMITS), 1.0)
+    a = np.where(used, e * rate * mean**2 * p * (ca2 + cs2) / 2, 0.0)
+    return Waits(a, np.where(used, rho * p, 0.0))
 
 
 def constrained_targets(snapshot: Snapshot, waits: Waits, options: ReactiveOptions) -> Targets:

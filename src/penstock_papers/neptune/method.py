@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from numba import njit
 
 from penstock.policies.actions import Move
 from penstock.policies.interference.demand import CPU, NETWORK
 from penstock.policies.interference.moves import Remembered, move_of, needs_more, threshold_at
 from penstock.policies.interference.options import MigrationOptions
-from penstock.policies.interference.rings import Floats, smoothed, summed
-from penstock.policies.interference.scores import scores_on_nodes
+from penstock.policies.interference.rings import Floats, summed
+from penstock.policies.interference.scores import score
 from penstock.policies.interference.situation import Situation, covering
 from penstock.policies.policy import Proposal
 from penstock.telemetry import Snapshot
@@ -151,7 +152,27 @@ def _scores_at_home(
 def _scores_elsewhere(ring: Floats, total: Floats, factors: Floats, weights: Floats, n: int) -> Floats:
     loads, one = smoothed(total * factors)[:, None, :], np.ones(1)
     no_limit = np.full(1, np.inf)
-    return scores_on_nodes(smoothed(ring), one, loads, np.ones((len(total), 1)), no_limit, weights, n)
+    found: Floats = scores_on_nodes(
+        smoothed(ring), one, loads, np.ones((len(total), 1)), no_limit, weights, n
+    )
+    return found
+
+
+def smoothed(values: Floats) -> Floats:
+    """0.5·v[p-1] + v[p] + 0.5·v[p+1] along the windows; the first and the last stand for what lies beyond them."""
+    beyond = np.concatenate([values[..., :1], values, values[..., -1:]], axis=-1)
+    return np.asarray(0.5 * beyond[..., :-2] + values + 0.5 * beyond[..., 2:])
+
+
+@njit(cache=True, nogil=True)
+def scores_on_nodes(
+    rates: Floats, needs: Floats, loads: Floats, rooms: Floats, full: Floats, weights: Floats, n: int
+) -> Floats:
+    """[node]: the scores of one computation on all nodes, given their loads without it."""
+    found = np.empty(len(loads))
+    for node in range(len(loads)):
+        found[node] = score(rates, needs, loads[node], rooms[node], full, weights, n)
+    return found
 
 
 def _highest(now: Situation, node: int, scores: Floats, refused: Mapping[str, float]) -> int | None:

@@ -22,11 +22,11 @@ from pyspark.sql import SparkSession
 from penstock.control import Cycle, PolicyRun, Settings
 from penstock.dataflow import Dataflow, Load, constant, staircase, together
 from penstock.policies.shedding import Shedding, SheddingOptions
-from penstock.spark.cluster.kafka_broker import KafkaBroker, feeding
 from penstock.spark.observe.progress import kafka_total
 from penstock.spark.pilot import Pilot
 from penstock.spark.several_queries import SharedRuntime, launch_shared
 from penstock.telemetry import Snapshot
+from penstock_papers.common.kafka_broker import KafkaBroker, feeding
 from penstock_papers.quality_of_data.scoring import COST_S, scoring
 
 ALERTS, TRENDS = "alerts", "trends"

@@ -63,7 +63,7 @@ def test_more_load_never_needs_fewer_tasks(
     a, b, low, room = (np.array(column) for column in zip(*cases, strict=True))
     waits = Waits(a.astype(float), b.astype(float))
     less = rebalance(waits, low, low + room, budget)
-    more = rebalance(waits.with_arrivals(np.full(len(a), factor)), low, low + room, budget)
+    more = rebalance(Waits(waits.a * factor, waits.b * factor), low, low + room, budget)
     assert more.parallelism.sum() >= less.parallelism.sum()
 
 

@@ -9,11 +9,12 @@ import pytest
 
 from penstock.dataflow import constant, flow
 from penstock.dataflow.connectors import discard, replay
-from penstock.policies.elasticity import fit_waits, kingman_wait_s
+from penstock.policies.elasticity import kingman_wait_s
 from penstock.policies.elasticity.waits import measured_wait_s
 from penstock.simulator import Cluster, SimulatedRuntime, SimulationOptions
 from penstock.telemetry import MachineClass, Snapshot
 from penstock.testing import a_snapshot
+from penstock_papers.nephele.method import fit_waits
 
 SERVICE_S, RATE_RPS = 0.005, 1440.0
 

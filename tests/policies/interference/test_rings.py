@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.forecast import forecast, start, update
-from penstock.policies.interference import Rings, RingShape
+from penstock.policies.interference import RingShape
 from penstock.policies.interference.expectations import Learned, _issued, _options, expected_rps, observe
-from penstock.policies.interference.rings import smoothed
-from penstock.policies.interference.scores import scores_at_home, scores_on_nodes
+from penstock.policies.interference.rings import summed
+from penstock_papers.neptune.method import scores_on_nodes, smoothed
 
 SHAPE = RingShape(windows=(4, 3, 2), seconds=(1.0, 2.0, 5.0))
 values = st.lists(st.lists(st.floats(0, 100), min_size=9, max_size=9), min_size=1, max_size=4).map(
@@ -20,45 +20,9 @@ values = st.lists(st.lists(st.floats(0, 100), min_size=9, max_size=9), min_size=
 NO_LIMIT = np.full(1, np.inf)
 
 
-def rings(rows: np.ndarray, time_s: float = 0.0) -> Rings:
-    return Rings(shape=SHAPE, time_s=time_s, values=rows)
-
-
-def contents(ring: Rings, from_s: float, to_s: float) -> np.ndarray:
-    """What a ring holds between two moments."""
-    edges = ring.shape.edges_s + ring.time_s
-    part = np.clip(np.minimum(edges[1:], to_s) - np.maximum(edges[:-1], from_s), 0, None)
-    return ring.values @ part
-
-
-@given(rows=values, ahead=st.floats(0, 30))
-def test_advancing_keeps_the_mean_of_what_lies_ahead(rows: np.ndarray, ahead: float) -> None:
-    before, after = rings(rows), rings(rows).advanced(ahead, far=np.zeros(len(rows)))
-    end = ahead + SHAPE.span_s
-    if ahead < SHAPE.span_s:
-        assert contents(after, ahead, end).sum() == pytest.approx(
-            contents(before, ahead, end).sum(), abs=1e-6
-        )
-    else:
-        assert not after.values.any()
-
-
-@given(rows=values)
-def test_what_was_not_foreseen_is_as_far_says_or_as_the_last_window(rows: np.ndarray) -> None:
-    gone = rings(rows).advanced(SHAPE.span_s)
-    assert gone.values == pytest.approx(np.repeat(rows[:, -1:], 9, axis=1))
-    assert rings(rows).advanced(SHAPE.span_s, far=np.full(len(rows), 7.0)).values == pytest.approx(7.0)
-
-
-@given(rows=values, shift=st.floats(0, 5))
-def test_adding_and_taking_away_again_changes_nothing(rows: np.ndarray, shift: float) -> None:
-    a, b = rings(rows), rings(rows[::-1] * 2, time_s=shift)
-    assert ((a + b) - b).values == pytest.approx(a.advanced(shift).values, abs=1e-6)
-
-
 def test_nodes_have_the_sum_of_their_computations() -> None:
     rows = np.arange(36.0).reshape(4, 9)
-    total = rings(rows).grouped(np.array([1, 1, -1, 0]), 3).values
+    total = summed(rows, np.array([1, 1, -1, 0]), 3)
     assert total.tolist() == [rows[3].tolist(), (rows[0] + rows[1]).tolist(), [0.0] * 9]
 
 
@@ -92,18 +56,6 @@ def test_scores_are_those_of_the_listing(computation: np.ndarray, n: int) -> Non
         smoothed(cw), one, smoothed(rest)[:, None, :], np.ones((len(rest), 1)), NO_LIMIT, weights, n
     )
     assert found == pytest.approx([listing(cw, rw, n, SHAPE) for rw in rest], rel=1e-9)
-    total = smoothed(rest[:1] + cw)[:, None, :]
-    home = scores_at_home(
-        smoothed(cw)[None],
-        np.ones((1, 1)),
-        np.zeros(1, np.int64),
-        total,
-        np.ones((1, 1)),
-        NO_LIMIT,
-        weights,
-        n,
-    )
-    assert home[0] == pytest.approx(found[0], rel=1e-6, abs=1e-6)
 
 
 def test_the_same_load_costs_more_on_a_full_node_and_less_when_it_is_late() -> None:

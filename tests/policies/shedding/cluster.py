@@ -289,3 +289,19 @@ def run(cluster: Cluster, cycles: int, options: SheddingOptions | None = None) -
         accuracy = {o.id: memory.accuracy.get(o.id, 1.0) for o in cluster.dataflow.sinks}
         story.append(Cycle(snapshot.time_s, accuracy, cluster.lag_s(), proposal, memory))
     return story
+
+
+def thresholds(graph: Graph, source: np.ndarray, stream: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(per operator, per stream): the hash below which a record is kept, from the keep-probabilities.
+
+    threshold(t → t') = threshold(t) · d(t, t'). Where inputs differ, as they may between two settings, the lowest
+    counts for the operator: only what all inputs have is complete.
+    """
+    of_operator = source.copy()
+    of_stream = np.zeros(len(stream))
+    for row in graph.downward:
+        arriving = np.flatnonzero(graph.target == row)
+        of_stream[arriving] = of_operator[graph.source[arriving]] * stream[arriving]
+        if len(arriving):
+            of_operator[row] = of_stream[arriving].min()
+    return of_operator, of_stream

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.policies.shedding import Graph, Keeps, thresholds
-from tests.policies.shedding.cluster import Cluster, Sink, application
+from penstock.policies.shedding import Graph, Keeps
+from tests.policies.shedding.cluster import Cluster, Sink, application, thresholds
 
 FLOW = application(
     [("a", "join"), ("b", "join"), ("b", "side"), ("join", "x"), ("join", "y")],

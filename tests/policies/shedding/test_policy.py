@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from penstock.policies.actions import Move, Shed
 from penstock.policies.policy import Notice
-from penstock.policies.shedding import Keeps, Shedding, SheddingOptions, thresholds
+from penstock.policies.shedding import Keeps, Shedding, SheddingOptions
 from penstock.telemetry import Sinks, Snapshot
-from tests.policies.shedding.cluster import Cluster, Sink, application, run
+from tests.policies.shedding.cluster import Cluster, Sink, application, run, thresholds
 
 OPTIONS = SheddingOptions()
 CLOSE = 1e-6

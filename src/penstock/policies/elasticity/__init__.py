@@ -10,7 +10,7 @@ from penstock.policies.elasticity.options import ElasticityOptions, NodeOptions
 from penstock.policies.elasticity.policy import Elasticity, ElasticityMemory
 from penstock.policies.elasticity.rebalance import Rebalanced, rebalance
 from penstock.policies.elasticity.tasks import Proactive, ProactiveMemory
-from penstock.policies.elasticity.waits import Waits, fit_waits, kingman_wait_s
+from penstock.policies.elasticity.waits import Waits, kingman_wait_s
 
 __all__ = [
     "Elasticity",
@@ -23,7 +23,6 @@ __all__ = [
     "ProactiveMemory",
     "Rebalanced",
     "Waits",
-    "fit_waits",
     "kingman_wait_s",
     "rebalance",
 ]

@@ -44,10 +44,6 @@ class Waits:
         """The chosen operators."""
         return Waits(self.a[rows], self.b[rows])
 
-    def with_arrivals(self, factor: Floats) -> Waits:
-        """The same operators when arrivals grow by `factor`: both a and b are proportional to λ."""
-        return Waits(self.a * factor, self.b * factor)
-
 
 def kingman_wait_s(utilisation: ArrayLike, service_s: ArrayLike, ca2: ArrayLike, cs2: ArrayLike) -> Floats:
     """Kingman's mean wait in a GI/G/1 queue: S·ρ/(1-ρ)·(cA²+cS²)/2; infinite at ρ ≥ 1."""
@@ -55,26 +51,6 @@ def kingman_wait_s(utilisation: ArrayLike, service_s: ArrayLike, ca2: ArrayLike,
     free = 1 - rho
     variability = (np.asarray(ca2, np.float64) + np.asarray(cs2, np.float64)) / 2
     return np.where(free > 0, s * rho / np.where(free > 0, free, 1.0) * variability, np.inf)
-
-
-def fit_waits(snapshot: Snapshot) -> Waits:
-    """The waits of every operator as the snapshot shows them; operators nobody measured or used wait 0."""
-    view = snapshot.by_operator
-    p = snapshot.operators.parallelism.astype(np.float64)
-    service, arrivals = view.service_s, view.interarrival_s
-    rate = np.where(p > 0, view.arrival_rps / np.where(p > 0, p, 1.0), 0.0)
-    used = view.known & (rate > 0) & (service.mean > 0) & np.isfinite(rate) & np.isfinite(service.mean)
-    rho = np.where(used, rate * service.mean, 0.0)
-    # A task that saw fewer than two gaps has no cA; arrivals of many independent sources tend to Poisson (1).
-    ca2 = np.where((arrivals.count > 1) & np.isfinite(arrivals.cv2), arrivals.cv2, 1.0)
-    cs2 = np.where(np.isfinite(service.cv2), service.cv2, 1.0)
-    mean = np.where(used, service.mean, 0.0)
-    model = kingman_wait_s(rho, mean, ca2, cs2)
-    measured, was_measured = measured_wait_s(snapshot)
-    fits = used & was_measured & np.isfinite(model) & (model > 0)
-    e = np.where(fits, np.clip(measured / np.where(fits, model, 1.0), *FIT_LIMITS), 1.0)
-    a = np.where(used, e * rate * mean**2 * p * (ca2 + cs2) / 2, 0.0)
-    return Waits(a, np.where(used, rho * p, 0.0))
 
 
 def measured_wait_s(snapshot: Snapshot) -> tuple[Floats, NDArray[np.bool_]]:

@@ -1,9 +1,9 @@
-"""Computations move away from interference: our policy, and the paper's for comparison."""
+"""Computations move away from interference: the policy, its options and memory."""
 
 from penstock.policies.interference.expectations import Learned
 from penstock.policies.interference.options import InterferenceOptions
 from penstock.policies.interference.policy import Interference, InterferenceMemory
-from penstock.policies.interference.rings import Rings, RingShape
+from penstock.policies.interference.rings import RingShape
 
 __all__ = [
     "Interference",
@@ -11,5 +11,4 @@ __all__ = [
     "InterferenceOptions",
     "Learned",
     "RingShape",
-    "Rings",
 ]

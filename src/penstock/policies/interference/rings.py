@@ -1,12 +1,12 @@
 """Prediction rings: what is expected in the coming time, finely for the near and coarsely for the far future.
 
 All rings of one kind are one array, [row, window]: a row for a computation or a node, the windows of all rings one
-after the other, the nearest first. Advancing turns every ring at once; the far end is refilled.
+after the other, the nearest first.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,60 +66,6 @@ class RingShape:
         return (1.0 - self.edges_s[:-1] / self.span_s) / self.lengths_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Rings:
-    """Rings of one shape whose first window begins at `time_s`."""
-
-    shape: RingShape
-    time_s: float
-    values: Floats
-    """[row, window]"""
-
-    def __post_init__(self) -> None:
-        if self.values.ndim != 2 or self.values.shape[1] != self.shape.count:
-            raise ValueError(f"{self.values.shape} values for rings of {self.shape.count} windows")
-
-    def advanced(self, now_s: float, far: Floats | None = None) -> Rings:
-        """At a later time: past windows are gone, and what was not foreseen yet is as `far` says for each row.
-
-        Without `far` it goes on as in the last window. Within a window the expected is spread evenly, so what a
-        ring holds between two moments stays the same wherever windows begin.
-        """
-        ahead_s = now_s - self.time_s
-        if ahead_s < 0:
-            raise ValueError(f"rings of {self.time_s:g} s cannot go back to {now_s:g} s")
-        if ahead_s == 0:
-            return self
-        old, new = self.shape.edges_s, self.shape.edges_s + ahead_s
-        values = self.values @ resampling(old, new, extend=far is None)
-        if far is not None:
-            unseen = np.clip(new[1:] - np.maximum(new[:-1], old[-1]), 0.0, None) / np.diff(new)
-            values = values + far[:, None] * unseen
-        return replace(self, time_s=now_s, values=values)
-
-    def __add__(self, other: Rings) -> Rings:
-        """Window by window, at the later of the two times."""
-        a, b = aligned(self, other)
-        return replace(a, values=a.values + b.values)
-
-    def __sub__(self, other: Rings) -> Rings:
-        """Window by window, at the later of the two times."""
-        a, b = aligned(self, other)
-        return replace(a, values=a.values - b.values)
-
-    def grouped(self, group: Ints, count: int) -> Rings:
-        """Added up by group 0..count-1 (the node of each computation); negative: nowhere."""
-        return replace(self, values=summed(self.values, group, count))
-
-
-def aligned(a: Rings, b: Rings) -> tuple[Rings, Rings]:
-    """Both at the later of their times."""
-    if a.shape != b.shape:
-        raise ValueError("rings of different shapes cannot be put beside each other")
-    now_s = max(a.time_s, b.time_s)
-    return a.advanced(now_s), b.advanced(now_s)
-
-
 def summed(values: Floats, group: Ints, count: int) -> Floats:
     """[count, window]: rows added up by group; negative: nowhere."""
     total = np.zeros((count, values.shape[1]))
@@ -131,20 +77,13 @@ def summed(values: Floats, group: Ints, count: int) -> Floats:
     return total
 
 
-def resampling(old: Floats, new: Floats, *, extend: bool = True) -> Floats:
+def resampling(old: Floats, new: Floats) -> Floats:
     """[old window, new window]: weights that turn means over windows into means over others, given their edges.
 
-    What lies after the last old window counts as that window, unless not to `extend`.
+    What lies after the last old window counts as that window.
     """
     start = np.maximum(old[:-1, None], new[None, :-1])
     ends = old[1:].copy()
-    if extend:
-        ends[-1] = max(ends[-1], new[-1])
+    ends[-1] = max(ends[-1], new[-1])
     end = np.minimum(ends[:, None], new[None, 1:])
     return np.asarray(np.clip(end - start, 0.0, None) / np.diff(new))
-
-
-def smoothed(values: Floats) -> Floats:
-    """0.5·v[p-1] + v[p] + 0.5·v[p+1] along the windows; the first and the last stand for what lies beyond them."""
-    beyond = np.concatenate([values[..., :1], values, values[..., -1:]], axis=-1)
-    return np.asarray(0.5 * beyond[..., :-2] + values + 0.5 * beyond[..., 2:])

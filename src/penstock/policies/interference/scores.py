@@ -58,49 +58,6 @@ def score(
 
 
 @njit(cache=True, nogil=True)
-def scores_on_nodes(
-    rates: Floats, needs: Floats, loads: Floats, rooms: Floats, full: Floats, weights: Floats, n: int
-) -> Floats:
-    """[node]: the scores of one computation on all nodes, given their loads without it."""
-    found = np.empty(len(loads))
-    for node in range(len(loads)):
-        found[node] = score(rates, needs, loads[node], rooms[node], full, weights, n)
-    return found
-
-
-@njit(cache=True, nogil=True)
-def scores_at_home(
-    rates: Floats,
-    needs: Floats,
-    node: Ints,
-    loads: Floats,
-    rooms: Floats,
-    full: Floats,
-    weights: Floats,
-    n: int,
-) -> Floats:
-    """[computation]: the score of each where it is; 0 for those that are nowhere.
-
-    `rates` is [computation, window], `needs` [computation, resource], `loads` [node, resource, window] with them.
-    """
-    found = np.zeros(len(rates))
-    resources, windows = needs.shape[1], rates.shape[1]
-    for t in range(len(rates)):
-        home = node[t]
-        if home < 0:
-            continue
-        for r in range(resources):
-            need, room = needs[t, r], rooms[home, r]
-            if need == 0.0:
-                continue
-            for p in range(windows):
-                after = max(loads[home, r, p], 0.0) * room
-                before = max(after - rates[t, p] * need * room, 0.0)
-                found[t] += (cost_of(after, full[r], n) - cost_of(before, full[r], n)) * weights[p]
-    return found
-
-
-@njit(cache=True, nogil=True)
 def heats(loads: Floats, rooms: Floats, full: Floats, weights: Floats, n: int) -> Floats:
     """[node]: Σ cost of the load · weight over windows and resources, the sum whose growth scores are."""
     found = np.zeros(len(loads))

@@ -1,14 +1,14 @@
 """Share machines without reservations: shed by priority, never below a sink's minimum, move tasks as a last resort.
 
-`Shedding` is the policy; `thresholds` tells a runtime which hashes to keep; `count`, `total`, `mean` and `ratio`
-estimate what the whole input would have given, with error bars.
+`Shedding` is the policy; `count`, `total`, `mean` and `ratio` estimate what the whole input would have given, with
+error bars.
 """
 
 from penstock.policies.shedding.accuracy import Accuracy
 from penstock.policies.shedding.cpu import Demand, obtained_accuracy, required_cpu
 from penstock.policies.shedding.estimates import Estimate, count, mean, ratio, total
 from penstock.policies.shedding.graph import Graph
-from penstock.policies.shedding.keeps import Keeps, thresholds
+from penstock.policies.shedding.keeps import Keeps
 from penstock.policies.shedding.options import SheddingOptions
 from penstock.policies.shedding.policy import Shedding, SheddingMemory
 from penstock.policies.shedding.requirements import Restrictions
@@ -30,6 +30,5 @@ __all__ = [
     "obtained_accuracy",
     "ratio",
     "required_cpu",
-    "thresholds",
     "total",
 ]

@@ -28,11 +28,6 @@ class Graph:
     ids: tuple[OperatorId, ...] = ()
 
     @cached_property
-    def forward(self) -> tuple[Ints, ...]:
-        """Rows of streams in groups: when a group comes, everything above its targets has been done."""
-        return _groups(self.level[self.target])
-
-    @cached_property
     def downward(self) -> Ints:
         """Rows of operators, those above before those below."""
         return np.argsort(self.level, kind="stable")
@@ -133,9 +128,3 @@ def _levels(count: int, source: Ints, target: Ints) -> Ints:
             return level
         level = deeper
     raise ValueError("the dataflow has a cycle")
-
-
-def _groups(keys: Ints) -> tuple[Ints, ...]:
-    order = np.argsort(keys, kind="stable")
-    cuts = np.flatnonzero(np.diff(keys[order])) + 1
-    return tuple(np.split(order, cuts)) if len(order) else ()

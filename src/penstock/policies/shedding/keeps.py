@@ -1,4 +1,4 @@
-"""From desired accuracies to keep-probabilities, and from those to the thresholds a runtime compares hashes with.
+"""From desired accuracies to keep-probabilities, and what a runtime compares hashes with.
 
 A record has one hash u, uniform in [0, 1), of its `keep_by` columns. It is to reach operator t exactly if
 u < threshold(t). Where it was already let through to t' upstream (u < threshold(t')), the conditional probability of
@@ -44,19 +44,3 @@ class Keeps:
             source=np.where(graph.level == 0, desired, 1.0),
             stream=np.divide(below, above, out=np.zeros(len(above)), where=above > 0),
         )
-
-
-def thresholds(graph: Graph, source: Floats, stream: Floats) -> tuple[Floats, Floats]:
-    """(per operator, per stream): the hash below which a record is kept, from the keep-probabilities.
-
-    threshold(t → t') = threshold(t) · d(t, t'). Where inputs differ, as they may between two settings, the lowest
-    counts for the operator: only what all inputs have is complete.
-    """
-    of_operator = source.copy()
-    of_stream = np.zeros(len(stream))
-    reached = np.full(len(source), np.inf)
-    for rows in graph.forward:
-        of_stream[rows] = of_operator[graph.source[rows]] * stream[rows]
-        np.minimum.at(reached, graph.target[rows], of_stream[rows])
-        of_operator[graph.target[rows]] = reached[graph.target[rows]]
-    return of_operator, of_stream

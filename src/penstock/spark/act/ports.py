@@ -1,7 +1,7 @@
 """What acting on an application needs of Spark, as small protocols: Spark's own in `internals`, twins in tests.
 
 `Executors` (`internals.executors`) is an `ExecutorBackend`, `DriverSettings` a `SettingsStore`, `SparkQueryRun`
-(`act.query_run`) a `QueryRun`. `penstock.testing.spark` has a twin of each.
+(`act.query_run`) a `QueryRun`. `tests/spark_offline/doubles.py` has a twin of each.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A real Kafka broker on this machine: one KRaft node on loopback, its jars from Maven Central.
 
-For trials and tests, as `cluster` is; it needs `confluent-kafka`, which is among the development dependencies.
+For trials and tests; it needs `confluent-kafka`, which is among the development dependencies.
 """
 
 from __future__ import annotations
