@@ -25,9 +25,10 @@ from penstock.dataflow import (
     staircase,
 )
 from penstock.dataflow.connectors import dataframe, discard, foreach_batch, kafka, replay
-from penstock.dataflow.flow_file import parse_dataflow, read_dataflow, write_dataflow
-from penstock.dataflow.yaml_document import MAX_BYTES, MAX_DEPTH, MAX_VALUES, read_document, write_document
+from penstock.dataflow.flow_file import parse_dataflow, read_dataflow
+from penstock.dataflow.yaml_document import MAX_BYTES, MAX_DEPTH, MAX_VALUES, read_document
 from tests.dataflow.bad_inputs import BAD_INPUTS, VALID, BadInput
+from tests.dataflow.flow_writer import write_dataflow, write_document
 from tests.dataflow.strategies import dataflows, loads, yaml_values
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.telemetry import CounterRates, dispersion
+from penstock.telemetry import CounterRates
 
 
 def rates_of(readings: list[tuple[float, list[float]]], window_s: float = 10.0) -> np.ndarray | None:
@@ -68,13 +68,3 @@ def test_readings_come_in_order() -> None:
         rates_of([(1.0, [0.0]), (1.0, [1.0])])
     with pytest.raises(ValueError, match="longer than 0"):
         CounterRates.start(1, window_s=0)
-
-
-def test_dispersion_tells_regular_from_random_from_bursty() -> None:
-    chance = np.random.default_rng(3)
-    assert dispersion(np.full(1000, 7)) == 0
-    assert dispersion(chance.poisson(20, 20_000)) == pytest.approx(1.0, abs=0.05)
-    bursty = chance.poisson(np.repeat(chance.choice([1.0, 60.0], 2000), 10))
-    assert dispersion(bursty) > 10
-    assert dispersion([5]) is None
-    assert dispersion([0, 0]) is None

@@ -1,4 +1,4 @@
-"""Dataflows as YAML files: read, with every problem at its line; `flow_writer` writes them.
+"""Dataflows as YAML files: read, with every problem at its line.
 
 Reading makes the calls to the builder that the file stands for. Here only the shape is judged (mappings, lists, texts,
 keys that exist); what the values mean is judged by `validation`, for files and for Python alike.
@@ -20,7 +20,6 @@ from penstock.dataflow.builder import FlowBuilder, Output, make_constraint
 from penstock.dataflow.checks import check, hints_of, shown
 from penstock.dataflow.connectors import with_defaults
 from penstock.dataflow.errors import DataflowError, Problem
-from penstock.dataflow.flow_writer import write_dataflow
 from penstock.dataflow.functions import Function
 from penstock.dataflow.graph import (
     Alternate,
@@ -36,8 +35,6 @@ from penstock.dataflow.load import Load, LoadError
 from penstock.dataflow.validation import problems
 from penstock.dataflow.yaml_document import MAX_BYTES, Document, read_document
 from penstock.errors import did_you_mean
-
-__all__ = ["parse_dataflow", "read_dataflow", "write_dataflow"]
 
 LOADS: dict[str, Callable[..., Load]] = {
     "constant": loads.constant,

@@ -1,7 +1,7 @@
 """What a user declares: operators, their alternates, the streams between them, and the goals.
 
-Everything here is an inert, frozen value. The same `Dataflow` is run on Spark, simulated, drawn, written to a
-file and compared in a test; `dataflow.builder` is the comfortable way to make one.
+Everything here is an inert, frozen value. The same `Dataflow` is run on Spark, simulated, drawn and
+compared in a test; `dataflow.builder` is the comfortable way to make one.
 """
 
 from __future__ import annotations

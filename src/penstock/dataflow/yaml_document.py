@@ -204,26 +204,3 @@ def _plain_value(text: str) -> Any:
             raise OverflowError
         return int(text)
     return float(text) if _FLOAT.fullmatch(text) else text
-
-
-_Dumper: Any = type("_Dumper", (getattr(yaml, "CSafeDumper", yaml.SafeDumper),), {})
-
-# Texts that `_plain_value` would take for numbers are quoted.
-for _pattern, _first in ((_INTEGER, "-+0123456789"), (_FLOAT, "-+.0123456789")):
-    _whole = re.compile(f"^(?:{_pattern.pattern})$")
-    _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _whole, list(_first))
-
-
-def _quoted(dumper: Any, text: str) -> Any:
-    # Only between double quotes do breaks and marks survive as they are.
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"')
-
-
-_Dumper.add_representer(str, _quoted)
-
-
-def write_document(data: Any) -> str:
-    """`data` as YAML that `read_document` reads back as it was."""
-    return yaml.dump(
-        data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None
-    )

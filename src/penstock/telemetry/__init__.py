@@ -5,7 +5,7 @@
 
 from penstock.telemetry.joined import joined
 from penstock.telemetry.moments import Moments
-from penstock.telemetry.rates import CounterRates, dispersion
+from penstock.telemetry.rates import CounterRates
 from penstock.telemetry.sketch import Sketch
 from penstock.telemetry.snapshot import (
     Alternates,
@@ -42,6 +42,5 @@ __all__ = [
     "Streams",
     "Tasks",
     "Traffic",
-    "dispersion",
     "joined",
 ]

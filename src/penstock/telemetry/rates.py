@@ -1,4 +1,4 @@
-"""Rates and inter-arrival times from what can be counted: cumulative counters, offsets, source timestamps."""
+"""Rates from cumulative counters: offsets, rows read."""
 
 from __future__ import annotations
 
@@ -8,15 +8,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
-
-
-def dispersion(counts: ArrayLike) -> float | None:
-    """Variance over mean of the arrivals per equal slice of time; for long slices it tends to cA².
-
-    (Index of dispersion for counts, Cox and Lewis 1966.) None with fewer than two slices or no arrivals.
-    """
-    c = np.asarray(counts, dtype=np.float64)
-    return float(c.var(ddof=1) / c.mean()) if c.size > 1 and c.mean() > 0 else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

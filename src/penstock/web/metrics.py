@@ -87,7 +87,6 @@ FIGURES: tuple[Figure, ...] = (
 )
 """Everything that is exported. The reference, the dashboard and the alert rules are checked against it."""
 
-_BY_NAME = {figure.name: figure for figure in FIGURES}
 Sample = tuple[str, tuple[str, ...], float]
 
 

@@ -124,8 +124,9 @@ class Cluster:
     def arrivals(self, read_rps: np.ndarray, source_keep: np.ndarray, stream_keep: np.ndarray) -> np.ndarray:
         """Records per second at each operator, given what sources read."""
         flow = read_rps * source_keep
-        for rows in self.graph.forward:
-            np.add.at(flow, self.graph.target[rows], flow[self.graph.source[rows]] * stream_keep[rows])
+        for row in self.graph.downward:
+            arriving = np.flatnonzero(self.graph.target == row)
+            flow[row] += (flow[self.graph.source[arriving]] * stream_keep[arriving]).sum()
         return flow
 
     def produced(self) -> np.ndarray:

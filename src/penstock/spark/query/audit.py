@@ -23,8 +23,6 @@ from penstock.spark.query.user_functions import CARRIED, as_records, call
 
 AUDIT = "audit"
 """The control with the share of records that are audited."""
-AUDIT_SHARE = 0.01
-"""The share where nobody says otherwise."""
 MOST_ROWS = 512
 """Rows of an Arrow batch that are audited at most."""
 FIRST_ROWS = 16

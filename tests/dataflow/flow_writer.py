@@ -1,10 +1,13 @@
-"""A dataflow as the YAML that declares it, without what goes without saying."""
+"""A dataflow as the YAML that declares it, so that what is read can be compared with what was written."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from numbers import Integral, Real
 from typing import Any
+
+import yaml
 
 from penstock.dataflow.errors import DataflowError, Problem
 from penstock.dataflow.graph import (
@@ -22,7 +25,7 @@ from penstock.dataflow.graph import (
 )
 from penstock.dataflow.load import Load
 from penstock.dataflow.validation import alternate_place, problems
-from penstock.dataflow.yaml_document import MAX_VALUES, write_document
+from penstock.dataflow.yaml_document import _FLOAT, _INTEGER, MAX_VALUES
 
 
 def write_dataflow(dataflow: Dataflow) -> str:
@@ -138,3 +141,26 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Real):
         return int(value) if isinstance(value, Integral) else float(value)
     raise TypeError(f"no YAML for a {type(value).__name__}")
+
+
+_Dumper: Any = type("_Dumper", (getattr(yaml, "CSafeDumper", yaml.SafeDumper),), {})
+
+# Texts that `_plain_value` would take for numbers are quoted.
+for _pattern, _first in ((_INTEGER, "-+0123456789"), (_FLOAT, "-+.0123456789")):
+    _whole = re.compile(f"^(?:{_pattern.pattern})$")
+    _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _whole, list(_first))
+
+
+def _quoted(dumper: Any, text: str) -> Any:
+    # Only between double quotes do breaks and marks survive as they are.
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"')
+
+
+_Dumper.add_representer(str, _quoted)
+
+
+def write_document(data: Any) -> str:
+    """`data` as YAML that `read_document` reads back as it was."""
+    return yaml.dump(
+        data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None
+    )
