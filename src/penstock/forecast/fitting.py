@@ -12,20 +12,8 @@ from typing import Final
 import numpy as np
 from numba import njit
 
-from penstock.forecast.smoothing import (
-    ALPHA,
-    BETA,
-    GAMMA,
-    KAPPA,
-    LOG,
-    PARAMETERS,
-    PHI,
-    RHO,
-    SMOOTH,
-    Floats,
-    Ints,
-    replay,
-)
+from penstock.arrays import Floats, Ints
+from penstock.forecast.smoothing import ALPHA, BETA, GAMMA, KAPPA, LOG, PARAMETERS, PHI, RHO, SMOOTH, replay
 
 SEARCHED: Final = 6  # the first parameters; LOG and SMOOTH are decided among the starts
 

@@ -7,8 +7,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from penstock.arrays import Floats, Ints
 from penstock.forecast.options import ForecastOptions
-from penstock.forecast.smoothing import ALPHA, LOG, PHI, RHO, Floats, Ints
+from penstock.forecast.smoothing import ALPHA, LOG, PHI, RHO
 from penstock.forecast.state import CANDIDATES, ForecastState
 
 Choices = NDArray[np.int8]

@@ -17,10 +17,8 @@ from typing import Final
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from penstock.arrays import Floats, Ints
 
 # Columns of a parameter row. LOG and SMOOTH are 0 or 1: smooth log(1+y); start from a smoothed season.
 ALPHA, BETA, PHI, GAMMA, RHO, KAPPA, LOG, SMOOTH = range(8)

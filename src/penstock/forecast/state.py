@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Floats, Ints
 from penstock.forecast.options import ForecastOptions
-from penstock.forecast.smoothing import PARAMETERS, Floats, Ints
+from penstock.forecast.smoothing import PARAMETERS
 
 Column = Floats
 

@@ -6,10 +6,11 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.arrays import Floats, Ints
 from penstock.forecast.fitting import fit_rows
 from penstock.forecast.options import FIRST_FIT_STEPS, ForecastOptions
 from penstock.forecast.outlook import foresee
-from penstock.forecast.smoothing import Floats, Ints, advance
+from penstock.forecast.smoothing import advance
 from penstock.forecast.state import Errors, ForecastState, Model, Pending, Smoother
 
 T = TypeVar("T", bound=np.generic)

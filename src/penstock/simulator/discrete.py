@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.arrays import Floats
 from penstock.simulator import channels as ch
 from penstock.simulator import discrete_tables as tb
 from penstock.simulator.agenda import DELIVERY, FINISH, new_event
 from penstock.simulator.discrete_kernel import IDLE, SHORT, TRACED, advance
-from penstock.simulator.engine import Floats, Ledger, Measurement, moments, taken
+from penstock.simulator.engine import Ledger, Measurement, moments, taken
 from penstock.simulator.initial_state import tables
 from penstock.simulator.layout import Layout
 from penstock.simulator.options import SimulationOptions
@@ -285,7 +286,7 @@ class DiscreteEngine:
         tasks["cpu_s"][busy] += cpu[tasks["node"][busy]] - tasks["cpu_start"][busy]
         return tasks, nodes, t["streams"]
 
-    def _since(self, name: str, counter: NDArray[np.float64]) -> Floats:
+    def _since(self, name: str, counter: Floats) -> Floats:
         since = counter.copy()
         before = self._seen.get(name)
         if before is not None:

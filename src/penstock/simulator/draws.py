@@ -10,11 +10,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from penstock.arrays import Floats
 from penstock.simulator.compiled import compiled
-
-Floats = NDArray[np.float64]
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _M1 = np.uint64(0xBF58476D1CE4E5B9)

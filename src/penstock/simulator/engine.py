@@ -8,10 +8,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.arrays import Floats, Ints
 from penstock.telemetry import MachineClass, Moments
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

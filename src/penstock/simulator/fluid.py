@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from penstock.arrays import Floats, Ints
 from penstock.simulator.discrete_tables import BROADCAST, FORWARD, KEY
 from penstock.simulator.draws import owned_shares
-from penstock.simulator.engine import Floats, Ints, Ledger, Measurement, moments, taken
+from penstock.simulator.engine import Ledger, Measurement, moments, taken
 from penstock.simulator.fluid_kernel import NOTHING, run_steps
 from penstock.simulator.fluid_tables import flows
 from penstock.simulator.layout import Layout, salt, zipf_shares
@@ -302,7 +302,7 @@ class FluidEngine:
             else:
                 self._streams["link_s"][s] = even[a] @ latency @ on_node[b]
 
-    def _since(self, name: str, counter: NDArray[np.float64]) -> Floats:
+    def _since(self, name: str, counter: Floats) -> Floats:
         since, before = counter.copy(), self._seen.get(name)
         if before is not None:
             since[: len(before)] -= before
@@ -380,5 +380,5 @@ def _by(group: Ints, column: Floats, count: int) -> Floats:
     return np.bincount(group, column, count).astype(np.float64)
 
 
-def _ratio(a: NDArray[np.float64], b: NDArray[np.float64]) -> Floats:
+def _ratio(a: Floats, b: Floats) -> Floats:
     return np.where(b > 0, a / np.where(b > 0, b, 1.0), 0.0)

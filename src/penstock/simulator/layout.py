@@ -14,13 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.arrays import Ints
 from penstock.dataflow import Dataflow, Load, OperatorId
 from penstock.dataflow.connectors import expected_load
 from penstock.simulator.discrete_tables import BROADCAST, CARRY, ENTER, FORWARD, KEY, LEAVE, SPREAD
 
 _WIRINGS = {"forward": FORWARD, "spread": SPREAD, "key": KEY, "broadcast": BROADCAST}
 
-Ints = NDArray[np.int64]
 Loads = Mapping[OperatorId, Load | Sequence[Load]]
 
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.arrays import Floats
 from penstock.dataflow import Constraint
 from penstock.simulator.engine import Measurement
 from penstock.simulator.layout import Layout, salt
@@ -30,7 +31,6 @@ from penstock.telemetry import (
     Traffic,
 )
 
-Floats = NDArray[np.float64]
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 

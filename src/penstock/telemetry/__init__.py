@@ -4,17 +4,17 @@
 """
 
 from penstock.telemetry.joined import joined
+from penstock.telemetry.machine_class import MachineClass
 from penstock.telemetry.moments import Moments
+from penstock.telemetry.operator_view import OperatorView
 from penstock.telemetry.rates import CounterRates
 from penstock.telemetry.sketch import Sketch
 from penstock.telemetry.snapshot import (
     Alternates,
     Batches,
     Constraints,
-    MachineClass,
     Nodes,
     Operators,
-    OperatorView,
     Queries,
     Sinks,
     Snapshot,

@@ -8,21 +8,21 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from penstock.arrays import Ints
 from penstock.dataflow import Dataflow
 from penstock.telemetry.moments import Moments
 from penstock.telemetry.snapshot import (
     Alternates,
     Batches,
-    Ints,
     Nodes,
     Queries,
     Sinks,
     Snapshot,
     Sources,
-    Table,
     Tasks,
     Traffic,
 )
+from penstock.telemetry.table import Table
 
 TableT = TypeVar("TableT", bound=Table)
 RowsT = TypeVar("RowsT", Tasks, Alternates, Sources, Sinks)

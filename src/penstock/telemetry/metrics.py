@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from penstock.arrays import Bools
 from penstock.dataflow import OperatorId
-from penstock.telemetry.snapshot import Bools, Snapshot
+from penstock.telemetry.snapshot import Snapshot
 
 
 def read(snapshot: Snapshot, metric: str, subject: str) -> float | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
+from penstock.arrays import Floats
 
 
 def totals(groups: NDArray[np.integer], values: Floats, count: int) -> Floats:

@@ -7,65 +7,18 @@ interval is marked in the table's `known` column; its numbers are then 0 and mea
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from penstock.arrays import Bools, Floats, Ints
 from penstock.dataflow import Dataflow
+from penstock.telemetry.machine_class import MachineClass
 from penstock.telemetry.moments import Moments, totals
+from penstock.telemetry.operator_view import OperatorView
 from penstock.telemetry.sketch import Sketch
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Table:
-    """Columns of equal length; `blank` fills those not given with zeros (False, empty text, no observations)."""
-
-    def __post_init__(self) -> None:
-        lengths = {f.name: len(getattr(self, f.name)) for f in fields(self)}
-        if len(set(lengths.values())) > 1:
-            raise ValueError(f"columns of {type(self).__name__} differ in length: {lengths}")
-
-    def __len__(self) -> int:
-        return len(getattr(self, fields(self)[0].name))
-
-    @classmethod
-    def blank(cls, rows: int, **columns: Any) -> Self:
-        """A table of `rows` rows with the given columns; scalars are repeated."""
-        makers: dict[str, Callable[[], Any]] = {
-            "Floats": lambda: np.zeros(rows),
-            "Ints": lambda: np.zeros(rows, np.int64),
-            "Bools": lambda: np.zeros(rows, np.bool_),
-            "Moments": lambda: Moments.empty(rows),
-            "tuple[str, ...]": lambda: ("",) * rows,
-            "tuple[Sketch, ...]": lambda: (Sketch.empty(),) * rows,
-        }
-        dtypes = {"Floats": np.float64, "Ints": np.int64, "Bools": np.bool_}
-        filled: dict[str, Any] = {}
-        for f in fields(cls):
-            kind = str(f.type)
-            given = columns.pop(f.name, None)
-            if given is None:
-                filled[f.name] = makers[kind]()
-            elif kind in dtypes:
-                filled[f.name] = np.broadcast_to(np.asarray(given, dtypes[kind]), (rows,))
-            else:
-                filled[f.name] = given
-        if columns:
-            raise TypeError(f"{cls.__name__} has no column {', '.join(sorted(columns))}")
-        return cls(**filled)
-
-    def with_columns(self, **columns: Any) -> Self:
-        """The same table with some columns replaced."""
-        return replace(self, **columns)
+from penstock.telemetry.table import Table
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -262,39 +215,6 @@ class Constraints(Table):
         return np.asarray(self.known & (self.latency_s > self.bound_s))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineClass:
-    """A kind of machine that can be had, and its price."""
-
-    name: str
-    cores: int = 1
-    speed: float = 1.0
-    """Speed of a core relative to the reference core."""
-    memory_bytes: float = 4e9
-    bandwidth_bytes_per_s: float = 125e6
-    price_per_hour: float = 0.0
-    billing_s: float = 3600.0
-    """Billed by started units of this length."""
-    minimum_s: float = 0.0
-    """Shortest time billed."""
-    startup_s: float = 0.0
-    available: int | None = None
-    """How many can be had; None: any number."""
-
-    def billed_s(self, elapsed_s: float) -> float:
-        """Seconds to pay for after `elapsed_s`: started units, at least one, at least the minimum.
-
-        µ = ceil((min(t_stop, t) - t_start) / unit) · price (dynamic-dataflows.txt, section III).
-        """
-        # An end of a unit that rounding puts a hair late does not start the next one.
-        units = max(1, math.ceil(elapsed_s / self.billing_s - 1e-9))
-        return max(units * self.billing_s, self.minimum_s)
-
-    def bill(self, elapsed_s: float) -> float:
-        """Money owed for a machine after `elapsed_s`."""
-        return self.billed_s(elapsed_s) / 3600.0 * self.price_per_hour
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Batches:
     """The micro-batches that ended in the interval, where the runtime works in batches; oldest first."""
@@ -431,57 +351,3 @@ class Snapshot:
     def task_id(self, row: int) -> str:
         """`operator[index]` of a task's row."""
         return f"{self.dataflow.operators[self.tasks.operator[row]].id}[{self.tasks.index[row]}]"
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class OperatorView(Table):
-    """Per operator, added up over its tasks: what most policies start from."""
-
-    tasks: Floats
-    arrived: Floats
-    processed: Floats
-    emitted: Floats
-    shed: Floats
-    queued: Floats
-    busy_s: Floats
-    cpu: Floats
-    service_s: Moments
-    interarrival_s: Moments
-    """Of one task."""
-    latency_s: Moments
-    arrival_rps: Floats
-    utilisation: Floats
-    """ρ: busy share of the operator's tasks."""
-    selectivity: Floats
-    known: Bools
-    """Whether any task of it was measured."""
-
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> OperatorView:
-        """The view of a snapshot; tasks that were not measured count as present but add nothing."""
-        tasks, count = snapshot.tasks, len(snapshot.dataflow.operators)
-        measured = np.where(tasks.known, tasks.operator, -1)
-
-        def total(column: Floats) -> Floats:
-            return totals(tasks.operator, np.where(tasks.known, column, 0.0), count)
-
-        arrived, processed, busy = total(tasks.arrived), total(tasks.processed), total(tasks.busy_s)
-        emitted = total(tasks.emitted)
-        seen = totals(tasks.operator, tasks.known.astype(np.float64), count)
-        return cls(
-            tasks=np.bincount(tasks.operator, minlength=count).astype(np.float64),
-            arrived=arrived,
-            processed=processed,
-            emitted=emitted,
-            shed=total(tasks.shed),
-            queued=total(tasks.queued),
-            busy_s=busy,
-            cpu=total(tasks.cpu),
-            service_s=tasks.service_s.grouped(measured, count),
-            interarrival_s=tasks.interarrival_s.grouped(measured, count),
-            latency_s=tasks.latency_s.grouped(measured, count),
-            arrival_rps=arrived / snapshot.interval_s,
-            utilisation=busy / np.where(seen > 0, seen * snapshot.interval_s, 1.0),
-            selectivity=np.where(processed > 0, emitted / np.where(processed > 0, processed, 1.0), 1.0),
-            known=seen > 0,
-        )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from penstock.arrays import Floats
 
 CAPACITY = 16_384
 """Points that are kept: at one in 5 s, the newest eleven hours in full and weeks of older ones thinned out."""

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from penstock.arrays import Floats
 from penstock.forecast.options import ForecastOptions
 from penstock.forecast.outlook import foresee
-from penstock.forecast.smoothing import Floats
 from penstock.forecast.state import start
 from penstock.forecast.update import update
 

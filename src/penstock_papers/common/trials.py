@@ -6,17 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from penstock.arrays import Floats, Ints
 from penstock.control import Cycle, Damping, Loop, PolicyRun, Settings
 from penstock.dataflow import Dataflow
 from penstock.policies.policy import AnyPolicy
 from penstock.simulator import Cluster, SimulatedClock, SimulatedRuntime, SimulationOptions
 from penstock.simulator.layout import Loads
 from penstock.telemetry import Sketch, Snapshot
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 ADJUSTMENT_S = 5.0
 """The paper's adjustment interval: bounds are judged by it, however often a policy looks."""

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from penstock.arrays import Ints
 from penstock.dataflow import Connector, Dataflow, Load, constant, flow
 from penstock.dataflow.connectors import discard, replay
 from penstock_papers.common.chance import chance, choice
@@ -42,7 +43,6 @@ WHOLE_HOUSE = -1
 
 History = dict[int, list[float]]
 """Averages of past slices by their place in the day, oldest first."""
-Ints = NDArray[np.int64]
 
 
 def loads_only(batch: pa.RecordBatch) -> pa.RecordBatch:

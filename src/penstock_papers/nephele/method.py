@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from penstock.arrays import Ints
 from penstock.dataflow import OperatorId
 from penstock.policies.actions import Action, Expectation, Scale
 from penstock.policies.elasticity.pacing import paces
@@ -16,8 +16,6 @@ from penstock.policies.elasticity.waits import FIT_LIMITS, Waits, kingman_wait_s
 from penstock.policies.policy import Notice, Proposal
 from penstock.policies.reasons import Fact, Reason
 from penstock.telemetry import Snapshot
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numba import njit
 
+from penstock.arrays import Floats
 from penstock.policies.actions import Move
 from penstock.policies.interference.demand import CPU, NETWORK
 from penstock.policies.interference.moves import Remembered, move_of, needs_more, threshold_at
 from penstock.policies.interference.options import MigrationOptions
-from penstock.policies.interference.rings import Floats, summed
+from penstock.policies.interference.rings import summed
 from penstock.policies.interference.scores import score
 from penstock.policies.interference.situation import Situation, covering
 from penstock.policies.policy import Proposal

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.arrays import Floats
 from penstock.control import Cycle, Damping, Loop, PolicyRun, Settings
 from penstock.dataflow import Alternate, Dataflow, Load, Operator, OperatorId, Parallelism, Stream, constant
 from penstock.dataflow.graph import State
@@ -22,8 +23,6 @@ from penstock.simulator import Cluster, SimulatedClock, SimulatedRuntime, Simula
 from penstock.simulator.cluster import Disturbance, Link
 from penstock.telemetry import MachineClass, Sketch, Snapshot
 from penstock_papers.neptune.method import Neptune, NeptuneOptions
-
-Floats = NDArray[np.float64]
 
 NODES, PER_NODE, CORES = 15, 150, 12
 """HP DL60 with a Xeon E5-2620: six cores, two threads each; 1 Gbit/s."""

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import signal
 
-Floats = NDArray[np.float64]
+from penstock.arrays import Floats
 
 LOW_HZ, HIGH_HZ = 5.0, 15.0
 INTEGRATION_S, REFRACTORY_S, T_WAVE_S, LEARNING_S = 0.150, 0.200, 0.360, 2.0

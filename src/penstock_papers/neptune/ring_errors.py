@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from penstock.arrays import Floats
 from penstock.policies.interference.expectations import Learned, expected_rps, observe
 from penstock.policies.interference.rings import RingShape
-
-Floats = NDArray[np.float64]
 
 STEP_S = 5.0
 """A controller's cycle."""

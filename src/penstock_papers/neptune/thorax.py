@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from penstock.arrays import Floats
 from penstock.dataflow import Dataflow, Load, constant, flow
 from penstock.dataflow.connectors import discard, replay
 
@@ -36,8 +36,6 @@ RESULT_SCHEMA = pa.schema(
         *((name, pa.float64()) for name in ("mean", "lowest", "highest", "breath")),
     ]
 )
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from penstock.arrays import Floats
 from penstock.dataflow import Connector, Dataflow, Load, constant, flow
 from penstock.dataflow.connectors import discard, replay
 from penstock_papers.common.chance import chance, choice
@@ -23,7 +24,6 @@ GUESS = "id long, part long, label long, guess long, distance double"
 STATE = "labels array<long>, points array<double>"
 
 State = tuple[list[int], list[float]]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.arrays import Floats
 from penstock.control import Cycle, Damping, Loop, PolicyRun, Settings
 from penstock.dataflow import Dataflow, Load, OperatorId, staircase
 from penstock.policies.actions import Move
@@ -22,7 +23,6 @@ from penstock_papers.common.trials import ADJUSTMENT_S
 from penstock_papers.quality_of_data.knn import knn
 from penstock_papers.quality_of_data.taxi_drives import taxi_drives
 
-Floats = NDArray[np.float64]
 TM1, TM2 = "machine-0", "machine-1"
 ZONES, STANDS, GUESSES = "by_zone", "by_stand", "guesses"
 AS_THE_PAPER = SheddingOptions(relieve_after_s=float("inf"))

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from penstock.arrays import Floats
 from penstock.dataflow import Connector, Dataflow, Load, constant, flow
 from penstock.dataflow.connectors import discard, replay
 from penstock_papers.common.chance import chance
@@ -25,8 +25,6 @@ EARTH_M = 6_371_000.0
 ZONES, PLACES = 1_000, 1_500
 NEAREST = 3
 """Stands that are told for an event."""
-
-Floats = NDArray[np.float64]
 
 
 def pickups(start: int, stop: int) -> pa.RecordBatch:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from penstock.arrays import Ints
 from penstock.policies.actions import Expectation, Scale
 from penstock.policies.elasticity.demand import Learnt, demand_of
 from penstock.policies.elasticity.sizing import Limits
 from penstock.policies.policy import Proposal
 from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

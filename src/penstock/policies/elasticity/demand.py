@@ -11,12 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from penstock.arrays import Floats
 from penstock.policies.elasticity.waits import FIT_LIMITS, Waits, kingman_wait_s, measured_wait_s
 from penstock.telemetry import Moments, Snapshot, Streams
-
-Floats = NDArray[np.float64]
 
 MEMORY_S = 10.0
 """Measurements fade with this time constant: long enough to be smooth, short enough to follow a changed cost."""

@@ -6,14 +6,12 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from penstock.arrays import Floats
 from penstock.forecast import ForecastOptions, ForecastState, forecast
 from penstock.forecast import start as start_forecast
 from penstock.forecast import update as update_forecast
 from penstock.policies.elasticity.seasons import season_steps
-
-Floats = NDArray[np.float64]
 
 LOOK_EVERY = 30
 """Steps between two searches for a season."""

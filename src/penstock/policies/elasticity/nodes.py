@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.arrays import Floats
 from penstock.dataflow import Constraint
 from penstock.policies.actions import Cost, Expectation, Scale
 from penstock.policies.elasticity.foresight import Foresight
@@ -21,8 +22,6 @@ from penstock.policies.policy import Notice, Proposal
 from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
 from penstock.telemetry.moments import totals
-
-Floats = NDArray[np.float64]
 
 STEADY = 1.1
 """A rate within this factor of its slow mean counts as steady."""

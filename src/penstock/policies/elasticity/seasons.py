@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from penstock.arrays import Floats
 
 THRESHOLD = 0.1
 """Largest normalised difference that counts as a repetition (the value of de Cheveigné and Kawahara)."""

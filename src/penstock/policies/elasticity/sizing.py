@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from penstock.arrays import Floats, Ints
 from penstock.dataflow import Constraint, Dataflow
 from penstock.policies.elasticity.demand import Demand
 from penstock.policies.elasticity.options import ElasticityOptions
@@ -16,9 +16,6 @@ from penstock.policies.policy import Notice
 from penstock.policies.reasons import Fact, Reason
 from penstock.telemetry import Snapshot
 from penstock.telemetry.moments import totals
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 DRAIN_SHARE = 0.6
 """Most of a task's time that is planned for its backlog: the rest must keep up with what arrives."""

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from penstock.arrays import Ints
 from penstock.dataflow import OperatorId
 from penstock.dataflow.graph import Statistic
 from penstock.policies.actions import Action, Cost, Expectation, Scale
@@ -28,9 +28,6 @@ from penstock.policies.elasticity.waits import measured_wait_s
 from penstock.policies.policy import Notice, Proposal
 from penstock.policies.reasons import Fact, Reason
 from penstock.telemetry import Snapshot
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 TAIL: dict[Statistic, float] = {"mean": 1.0, "p50": math.log(2), "p95": math.log(20), "p99": math.log(100)}
 """How much of a percentile each second of mean wait makes: waits in queues have nearly exponential tails."""

@@ -15,11 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from penstock.arrays import Floats, Ints
 from penstock.telemetry import Snapshot
 from penstock.telemetry.moments import totals
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 FIT_LIMITS = (0.1, 10.0)
 """A fit beyond these says more about noise than about queues."""

@@ -11,14 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from penstock.arrays import Bools, Floats
 from penstock.telemetry import Snapshot
 from penstock.telemetry.moments import totals
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 CPU, NETWORK, MEMORY = 0, 1, 2
 LEAST_SHARE = 0.02

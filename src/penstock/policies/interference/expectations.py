@@ -10,11 +10,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from penstock.arrays import Floats, Ints
 from penstock.forecast import ForecastOptions, ForecastState, forecast, select
 from penstock.forecast import start as start_forecast
 from penstock.forecast import update as update_forecast
 from penstock.forecast.options import FIRST_FIT_STEPS
-from penstock.policies.interference.rings import Floats, Ints, RingShape, resampling
+from penstock.policies.interference.rings import RingShape, resampling
 
 HISTORY_STEPS = 96
 """Observations kept where there is no season; a controller's memory is written down in every cycle."""

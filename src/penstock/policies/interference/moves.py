@@ -6,17 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from penstock.arrays import Floats
 from penstock.policies.actions import Cost, Expectation, Move
 from penstock.policies.interference.expectations import Learned
 from penstock.policies.interference.options import MigrationOptions
 from penstock.policies.interference.situation import Situation
 from penstock.policies.policy import Notice
 from penstock.policies.reasons import Fact, Reason
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 THRESHOLD_STEPS = ((0.5, 0.4), (0.15, 1.0), (0.0, 2.0))
 """(coefficient of variation of the scores from which it holds, factor on the threshold): the more uneven, the lower."""

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from penstock.arrays import Bools, Floats
 from penstock.policies.actions import Move
 from penstock.policies.interference.demand import Crowded
 from penstock.policies.interference.expectations import compile_forecasts
 from penstock.policies.interference.moves import Remembered, move_of, needs_more, streaks, threshold_at
 from penstock.policies.interference.options import InterferenceOptions
-from penstock.policies.interference.rings import Floats
 from penstock.policies.interference.scores import heats
 from penstock.policies.interference.selection import Moves, Parts, Picture, choose, compile_choice, gathered
-from penstock.policies.interference.situation import Bools, Situation, covering
+from penstock.policies.interference.situation import Situation, covering
 from penstock.policies.policy import Proposal
 from penstock.telemetry import Snapshot
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from penstock.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

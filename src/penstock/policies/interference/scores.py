@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from penstock.arrays import Floats
 
 OVERLOAD = 30.0
 """Score of load that a node cannot carry, over that of the same share of the usual load."""

@@ -15,7 +15,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from penstock.policies.interference.rings import Floats, Ints, RingShape
+from penstock.arrays import Floats, Ints
+from penstock.policies.interference.rings import RingShape
 from penstock.policies.interference.scores import cost_of, heats, score
 
 TARGETS = 12

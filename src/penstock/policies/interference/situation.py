@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from penstock.arrays import Bools, Floats, Ints
 from penstock.policies.interference.demand import CPU, MEMORY, NETWORK, Capacity, Crowded, costs, offered_rps
 from penstock.policies.interference.expectations import Learned, expected_rps, observe, per_record
 from penstock.policies.interference.options import MigrationOptions
-from penstock.policies.interference.rings import Floats, Ints, summed
+from penstock.policies.interference.rings import summed
 from penstock.telemetry import Snapshot
 from penstock.telemetry.moments import totals
 
-Bools = NDArray[np.bool_]
 _INDEX_BITS = 32
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from penstock.policies.shedding.graph import Floats, Graph, Ints
+from penstock.arrays import Floats, Ints
+from penstock.policies.shedding.graph import Graph
 from penstock.telemetry import Snapshot
 from penstock.telemetry.moments import totals
 

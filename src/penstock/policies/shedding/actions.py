@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from penstock.arrays import Bools, Floats
 from penstock.policies.actions import Action, Expectation, Move, Shed
 from penstock.policies.reasons import Fact, Reason
-from penstock.policies.shedding.graph import Floats
 from penstock.policies.shedding.hysteresis import Settled
 from penstock.policies.shedding.keeps import Keeps
 from penstock.policies.shedding.moves import Relocation
 from penstock.policies.shedding.requirements import at_sinks
 from penstock.policies.shedding.situation import Situation
 from penstock.telemetry.moments import totals
-from penstock.telemetry.snapshot import Bools
 
 
 def move_actions(now: Situation, moves: Relocation) -> list[Action]:

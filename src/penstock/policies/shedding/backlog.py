@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from penstock.arrays import Floats
 from penstock.dataflow.graph import OperatorId
-from penstock.policies.shedding.graph import Floats
 from penstock.policies.shedding.options import SheddingOptions
 from penstock.telemetry import Snapshot
 from penstock.telemetry.moments import totals

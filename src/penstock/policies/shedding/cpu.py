@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from penstock.arrays import Bools, Floats
 from penstock.policies.shedding.accuracy import Accuracy, ratio
 from penstock.policies.shedding.backlog import Backlog
-from penstock.policies.shedding.graph import Floats
 from penstock.telemetry import Snapshot
 from penstock.telemetry.moments import totals
-from penstock.telemetry.snapshot import Bools
 
 
 def required_cpu(accuracy: ArrayLike, cpu: ArrayLike, current: ArrayLike, core: ArrayLike = 1.0) -> Floats:

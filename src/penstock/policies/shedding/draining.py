@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from penstock.arrays import Floats, Ints
 from penstock.policies.shedding.cpu import Demand
-from penstock.policies.shedding.graph import Floats, Graph, Ints
+from penstock.policies.shedding.graph import Graph
 from penstock.policies.shedding.moves import FITS
 from penstock.telemetry.moments import totals
 

@@ -26,10 +26,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
-Floats = NDArray[np.float64]
+from penstock.arrays import Floats
 
 SIGNS = 32
 """Sums with random signs: more make narrower, steadier bars and cost more."""

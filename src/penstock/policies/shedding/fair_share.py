@@ -18,7 +18,7 @@ import heapq
 import numpy as np
 from numba import njit
 
-from penstock.policies.shedding.graph import Floats, Ints
+from penstock.arrays import Floats, Ints
 
 EPSILON = 1e-12
 """Cores, or cores per μ, that count as nothing."""

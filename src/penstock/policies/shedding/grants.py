@@ -7,8 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
+from penstock.arrays import Floats, Ints
 from penstock.policies.shedding.fair_share import fill, upstream_of
-from penstock.policies.shedding.graph import Floats, Graph, Ints
+from penstock.policies.shedding.graph import Graph
 from penstock.policies.shedding.requirements import at_sinks
 from penstock.telemetry import Sinks
 from penstock.telemetry.moments import totals

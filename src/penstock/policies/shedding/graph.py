@@ -8,12 +8,9 @@ from weakref import ref
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from penstock.arrays import Floats, Ints
 from penstock.dataflow import Dataflow, OperatorId
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

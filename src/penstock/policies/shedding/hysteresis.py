@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from penstock.arrays import Bools, Floats, Ints
 from penstock.policies.shedding.grants import Claims
-from penstock.policies.shedding.graph import Floats, Ints
 from penstock.policies.shedding.situation import Situation
-from penstock.telemetry.snapshot import Bools
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.policies.shedding.graph import Floats, Graph
+from penstock.arrays import Floats
+from penstock.policies.shedding.graph import Graph
 from penstock.policies.shedding.requirements import at_sinks
 from penstock.telemetry import Sinks
 

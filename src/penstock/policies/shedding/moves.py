@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.policies.shedding.graph import Floats, Ints
+from penstock.arrays import Bools, Floats, Ints
 from penstock.telemetry.moments import totals
-from penstock.telemetry.snapshot import Bools
 
 FITS = 1e-9
 """Cores: sums of many floats that differ by less are the same."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from penstock.arrays import Floats, Ints
 from penstock.dataflow.graph import OperatorId
 from penstock.policies.policy import Notice
 from penstock.policies.reasons import Reason
-from penstock.policies.shedding.graph import Floats, Ints
 from penstock.policies.shedding.moves import FITS
 from penstock.policies.shedding.situation import Situation
 from penstock.telemetry.moments import totals

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from penstock.arrays import Floats
 from penstock.policies.policy import Proposal
 from penstock.policies.shedding.actions import move_actions, shed_actions
-from penstock.policies.shedding.graph import Floats
 from penstock.policies.shedding.hysteresis import settle
 from penstock.policies.shedding.keeps import Keeps
 from penstock.policies.shedding.moves import Relocation, relocate

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.policies.shedding.graph import Floats, Graph, Ints
+from penstock.arrays import Floats, Ints
+from penstock.policies.shedding.graph import Graph
 from penstock.telemetry import Sinks
 
 NOBODY = np.iinfo(np.int64).min

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from penstock.arrays import Bools, Floats, Ints
 from penstock.dataflow.graph import OperatorId
 from penstock.policies.shedding.accuracy import Accuracy
 from penstock.policies.shedding.backlog import Backlog
 from penstock.policies.shedding.cpu import Demand
 from penstock.policies.shedding.draining import stretch_of
-from penstock.policies.shedding.graph import Floats, Graph, Ints
+from penstock.policies.shedding.graph import Graph
 from penstock.policies.shedding.options import SheddingOptions
 from penstock.policies.shedding.requirements import Restrictions
 from penstock.telemetry import Snapshot
-from penstock.telemetry.snapshot import Bools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

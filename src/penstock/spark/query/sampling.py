@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from penstock.arrays import Floats
 from penstock.spark.query.record_hash import record_hashes
 
-Floats = NDArray[np.float64]
 Utility = Callable[[pa.RecordBatch], Any]
 """Says how much each record of a batch matters, 0..1."""
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from penstock.arrays import Ints
 from penstock_papers.common.chance import chance, choice
 from penstock_papers.common.recordings import Recording
 from penstock_papers.dynamic_dataflows.linear_road.records import (
@@ -31,8 +31,6 @@ FEET_PER_MPH = 44
 """A car gets so far between two reports for each mph."""
 STOP_STEPS = 10
 """Reports from the place of an accident."""
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from penstock.arrays import Ints
 from penstock_papers.dynamic_dataflows.linear_road.operators import Accidents, in_minute, with_mark
 from penstock_papers.dynamic_dataflows.linear_road.records import (
     ACCIDENT,
@@ -38,7 +38,6 @@ Speeds = dict[int, dict[int, float]]
 """Expected speed in mph by segment and minute."""
 Model = Callable[[Speeds, int], Callable[[int], float]]
 """Learns from speeds before a minute; the result tells the speed of a segment in that minute."""
-Ints = NDArray[np.int64]
 
 
 def regression_tree(speeds: Speeds, minute: int) -> Callable[[int], float]:
