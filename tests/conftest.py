@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from penstock.policies.reason_catalogue import ReasonKind
+from penstock.policies.reason_kind import ReasonKind
 from penstock.policies.reasons import check_reasons, register
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -1,7 +1,8 @@
 """Penstock: the autopilot for Spark Structured Streaming.
 
 `attach` holds goals for the queries of a running application; `flow` declares a dataflow, which `run` runs on Spark and
-`simulate` in the simulator.
+`simulate` in the simulator. What is less often needed is imported from its own module: other loads from
+`penstock.dataflow`, the result of a run from `penstock.api.result`.
 """
 
 from __future__ import annotations
@@ -11,20 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.api.page import serve as serve
-    from penstock.api.result import RunResult as RunResult
     from penstock.api.run import run as run
     from penstock.api.simulate import simulate as simulate
     from penstock.api.whatif import whatif as whatif
     from penstock.dataflow import Dataflow as Dataflow
-    from penstock.dataflow import DataflowError as DataflowError
-    from penstock.dataflow import Load as Load
     from penstock.dataflow import alternate as alternate
-    from penstock.dataflow import bursts as bursts
     from penstock.dataflow import constant as constant
     from penstock.dataflow import flow as flow
-    from penstock.dataflow import random_walk as random_walk
-    from penstock.dataflow import read_trace as read_trace
-    from penstock.dataflow import sine as sine
     from penstock.dataflow import staircase as staircase
     from penstock.errors import UserError as UserError
     from penstock.spark import estimate as estimate
@@ -37,27 +31,20 @@ if TYPE_CHECKING:
 
 _MODULE_OF = {
     "Dataflow": "penstock.dataflow",
-    "DataflowError": "penstock.dataflow",
     "Goals": "penstock.spark.goals",
-    "Load": "penstock.dataflow",
     "Pilot": "penstock.spark.pilot",
-    "RunResult": "penstock.api.result",
     "UserError": "penstock.errors",
     "alternate": "penstock.dataflow",
     "alternates": "penstock.spark.frames",
     "attach": "penstock.spark.attach",
-    "bursts": "penstock.dataflow",
     "constant": "penstock.dataflow",
     "estimate": "penstock.spark.estimate",
     "flow": "penstock.dataflow",
     "frames_of": "penstock.spark.query.frame_points",
-    "random_walk": "penstock.dataflow",
-    "read_trace": "penstock.dataflow",
     "run": "penstock.api.run",
     "serve": "penstock.api.page",
     "shed": "penstock.spark.frames",
     "simulate": "penstock.api.simulate",
-    "sine": "penstock.dataflow",
     "staircase": "penstock.dataflow",
     "whatif": "penstock.api.whatif",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.policies.reason_catalogue import ReasonKind
+from penstock.policies.reason_kind import ReasonKind
 from penstock.policies.reasons import register
 
 REASONS = (

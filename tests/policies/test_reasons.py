@@ -10,7 +10,8 @@ from typing import get_args
 import pytest
 
 from penstock.control.record import Stage
-from penstock.policies.reason_catalogue import CATALOGUE, ReasonKind
+from penstock.policies.reason_catalogue import CATALOGUE
+from penstock.policies.reason_kind import ReasonKind
 from penstock.policies.reasons import Reason, ReasonError, check_reasons, register, registered
 from penstock.policies.wording import sentence, unit_of
 from penstock_papers.reasons import REASONS

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self, TypeVar
 
-from penstock.dataflow.graph import Remedy
+from penstock.dataflow.graph import OperatorId, Remedy
 from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
 from penstock.telemetry.metrics import read
@@ -173,3 +173,10 @@ def action(kind: type[ActionT]) -> type[ActionT]:
 def is_setting(metric: str) -> bool:
     """Whether actions set this metric outright: reached means done, there is no need to wait."""
     return metric == "nodes" or any(kind.setting == metric for kind in KINDS.values())
+
+
+def no_such_operator(operator: OperatorId | None, snapshot: Snapshot) -> Reason | None:
+    """Why nothing can be done to an operator: there is none of that name. None if there is, or none is meant."""
+    if operator is None or operator in snapshot.dataflow.row:
+        return None
+    return Reason(code="no-such-operator", facts={"operator": operator})

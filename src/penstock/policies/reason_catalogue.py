@@ -9,39 +9,10 @@ Tests fail on a code that is not here, on a fact that is missing, and on a line 
 
 from __future__ import annotations
 
-import string
-from dataclasses import dataclass
-from functools import cached_property
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReasonKind:
-    """One reason: its code, what it needs to know, how it is told and what it means."""
-
-    code: str
-    sentence: str
-    """With `{fact}` for each fact that is told."""
-    meaning: str
-    """One line of documentation."""
-    area: str
-    """Which part of Penstock gives it."""
-
-    @cached_property
-    def facts(self) -> tuple[str, ...]:
-        """Names of the facts that it must have, in the order of the sentence."""
-        named = (name for _, name, _, _ in string.Formatter().parse(self.sentence) if name)
-        return tuple(dict.fromkeys(named))
-
-
-def _area(area: str, *rows: tuple[str, str, str]) -> tuple[ReasonKind, ...]:
-    return tuple(
-        ReasonKind(code=code, sentence=sentence, meaning=meaning, area=area)
-        for code, sentence, meaning in rows
-    )
-
+from penstock.policies.reason_kind import ReasonKind, of_area
 
 CATALOGUE: tuple[ReasonKind, ...] = (
-    *_area(
+    *of_area(
         "elasticity",
         (
             "rebalance",
@@ -117,7 +88,7 @@ CATALOGUE: tuple[ReasonKind, ...] = (
             "No number of nodes that can be had holds the constraint.",
         ),
     ),
-    *_area(
+    *of_area(
         "shedding",
         (
             "cpu-free",
@@ -170,7 +141,7 @@ CATALOGUE: tuple[ReasonKind, ...] = (
             "The minimum accuracy keeps the backlog from draining in time.",
         ),
     ),
-    *_area(
+    *of_area(
         "placement",
         (
             "worth-it",
@@ -178,7 +149,7 @@ CATALOGUE: tuple[ReasonKind, ...] = (
             "A better placement saves more traffic than its moves cost.",
         ),
     ),
-    *_area(
+    *of_area(
         "provisioning",
         (
             "throughput-low",
@@ -222,7 +193,7 @@ CATALOGUE: tuple[ReasonKind, ...] = (
             "More machines do not process more: buying pauses, longer each time.",
         ),
     ),
-    *_area(
+    *of_area(
         "interference",
         (
             "foreign-load",
@@ -240,7 +211,7 @@ CATALOGUE: tuple[ReasonKind, ...] = (
             "A node stays over its limit and no move helps.",
         ),
     ),
-    *_area(
+    *of_area(
         "control",
         (
             "already-planned",
@@ -373,7 +344,7 @@ CATALOGUE: tuple[ReasonKind, ...] = (
             "A page, a metric or a total that follows the run raised an error.",
         ),
     ),
-    *_area(
+    *of_area(
         "runtimes",
         ("already-so", "it is so already", "There is nothing to do."),
         ("superseded", "a newer wish has replaced it", "A later action wanted something else."),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.policies.reason_catalogue import CATALOGUE, ReasonKind
+from penstock.policies.reason_catalogue import CATALOGUE
+from penstock.policies.reason_kind import ReasonKind
 
 Fact = str | int | float | bool | None
 
