@@ -8,7 +8,8 @@ from penstock.dataflow import OperatorId
 from penstock.policies.actions import Move, Release, Scale
 from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
-from penstock.testing import FakeClock, MemoryJournal, RecordingRuntime, ScriptedPolicy, a_snapshot
+from penstock.testing import FakeClock, RecordingRuntime, ScriptedPolicy, a_snapshot
+from tests.control.memory_journal import MemoryJournal
 
 WORK = OperatorId("work")
 WHY = Reason(code="test")

@@ -22,12 +22,12 @@ from penstock.policies.wording import quantity
 from penstock.telemetry import Snapshot
 from penstock.testing import (
     FakeClock,
-    MemoryJournal,
     RecordingRuntime,
     ScriptedPolicy,
     a_dataflow,
     a_snapshot,
 )
+from tests.control.memory_journal import MemoryJournal
 
 WORK, EVENTS = OperatorId("work"), OperatorId("events")
 FLOW = a_dataflow(parallelism=(1, 4))

@@ -21,12 +21,12 @@ from penstock.policies.policy import Proposal
 from penstock.policies.reasons import Reason
 from penstock.testing import (
     FakeClock,
-    MemoryJournal,
     RecordingRuntime,
     ScriptedPolicy,
     a_dataflow,
     a_snapshot,
 )
+from tests.control.memory_journal import MemoryJournal
 
 FLOW = a_dataflow()
 

@@ -13,13 +13,13 @@ from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
 from penstock.testing import (
     FakeClock,
-    MemoryJournal,
     RecordingRuntime,
     ScriptedPolicy,
     a_dataflow,
     a_snapshot,
 )
 from penstock.testing.builders import TWO_WAYS
+from tests.control.memory_journal import MemoryJournal
 
 WORK = OperatorId("work")
 FLOW = a_dataflow(alternates=TWO_WAYS)

@@ -15,7 +15,7 @@ from penstock.dataflow.connectors import discard, replay
 from penstock.policies.actions import Action
 from penstock.policies.reasons import Reason
 from penstock.simulator import Cluster, Link, SimulatedRuntime
-from penstock.simulator.engine import Ledger
+from penstock.simulator.measurement import Ledger
 from penstock.telemetry import MachineClass, Moments
 
 WHY = Reason(code="test")

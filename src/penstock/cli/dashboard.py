@@ -23,16 +23,11 @@ def dashboard(
     json: options.Json = False,
 ) -> None:
     """The page of a run from its journal, also while another process writes it."""
-    from penstock.api.journals import DEFAULT_JOURNAL
-    from penstock.control import SqliteJournal
-    from penstock.web.recorded import RecordedPage, run_called, write_page
+    from penstock.api.journals import recorded_run
+    from penstock.web.recorded import RecordedPage, write_page
     from penstock.web.server import Address, PageServer
 
-    path = journal or DEFAULT_JOURNAL
-    if not path.exists():
-        raise InputError(f"there is no journal '{path}'; 'penstock run' and 'penstock submit' write one")
-    with SqliteJournal(path) as opened:
-        chosen = run_called(opened, run)
+    with recorded_run(journal, run) as (opened, chosen):
         if out is not None:
             write_page(opened, chosen, out)
             if json:

@@ -9,7 +9,6 @@ import typer
 
 from penstock.cli import options
 from penstock.cli.output import print_json, results
-from penstock.errors import InputError
 
 
 def explain(
@@ -18,21 +17,12 @@ def explain(
     json: options.Json = False,
 ) -> None:
     """Tell what was decided in a run, why, and what it changed."""
-    from penstock.api.journals import DEFAULT_JOURNAL
-    from penstock.control import SqliteJournal, as_text
+    from penstock.api.journals import recorded_run
+    from penstock.control import as_text
     from penstock.control import explain as explain_run
 
-    path = journal or DEFAULT_JOURNAL
-    if not path.exists():
-        raise InputError(f"there is no journal '{path}'; 'penstock run' and 'simulate --journal' write one")
-    with SqliteJournal(path) as opened:
-        known = [r.id for r in opened.runs()]
-        if not known:
-            raise InputError(f"journal '{path}' holds no run yet")
-        chosen = known[-1] if run == "last" else run
-        if chosen not in known:
-            raise InputError(f"journal '{path}' has no run '{run}'; it has {', '.join(known[-8:])}")
-        explanation = explain_run(opened, chosen)
+    with recorded_run(journal, run) as (opened, chosen):
+        explanation = explain_run(opened, chosen.id)
     if json:
         print_json(dataclasses.asdict(explanation))
     else:

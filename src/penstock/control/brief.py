@@ -158,7 +158,7 @@ class Brief:
     def of(cls, snapshot: Snapshot) -> Brief:
         """The brief of a snapshot."""
         nodes = snapshot.nodes
-        up = nodes.ready & ~nodes.draining
+        up = nodes.staying
         return cls(
             time_s=snapshot.time_s,
             interval_s=snapshot.interval_s,

@@ -17,6 +17,7 @@ from penstock.policies.actions import Action
 from penstock.policies.policy import Proposal
 from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
+from penstock.telemetry.metrics import load_rps
 
 TAKE_BACK = "take-back"
 """The policy name under which the opposite of a harmful action is proposed."""
@@ -84,7 +85,7 @@ def harmful(snapshot: Snapshot, memory: GuardMemory, options: Guardrails) -> Pro
     """The opposite of what was done before a goal became worse off, with no more load than then."""
     if not options.take_back:
         return Proposal(policy=TAKE_BACK)
-    worst, load = _worst(snapshot), _load_rps(snapshot)
+    worst, load = _worst(snapshot), load_rps(snapshot) or 0.0
     actions: list[Action] = []
     for watched in memory.watched:
         if worst is None or worst <= max(1.0, WORSE * watched.worst) or load > SAME_LOAD * watched.load_rps:
@@ -126,7 +127,10 @@ def guard(
     own = tuple(p.action for p in kept if p.policy != TAKE_BACK and p.action.undone(p.action.reason))
     worst = _worst(snapshot)
     if own and worst is not None:
-        watched = (*watched, Watched(time_s=now_s, actions=own, worst=worst, load_rps=_load_rps(snapshot)))
+        watched = (
+            *watched,
+            Watched(time_s=now_s, actions=own, worst=worst, load_rps=load_rps(snapshot) or 0.0),
+        )
     after = GuardMemory(changed_s=(*recent, now_s) if kept else recent, watched=watched, banned=banned)
     return replace(plan, actions=tuple(kept), withheld=(*plan.withheld, *withheld)), after
 
@@ -177,8 +181,3 @@ def _worst(snapshot: Snapshot) -> float | None:
     table = snapshot.constraints
     known = table.known & (table.bound_s > 0)
     return float(np.max(table.latency_s[known] / table.bound_s[known])) if known.any() else None
-
-
-def _load_rps(snapshot: Snapshot) -> float:
-    sources = snapshot.sources
-    return float(sources.produced_rps[sources.known].sum())

@@ -59,7 +59,7 @@ class JournalError(UserError):
 
 
 class Journal(Protocol):
-    """Where cycles are kept. `penstock.testing.MemoryJournal` is the twin for tests."""
+    """Where cycles are kept. `SqliteJournal` is the one; tests have a twin."""
 
     def begin(self, *, dataflow: str, settings: str, options: Mapping[str, str]) -> Run:
         """A new run."""

@@ -2,7 +2,7 @@
 
 from penstock.dataflow.applications import applications, together
 from penstock.dataflow.builder import FlowBuilder, Output, alternate, flow
-from penstock.dataflow.errors import DataflowError, Problem
+from penstock.dataflow.errors import DataflowError
 from penstock.dataflow.graph import (
     Alternate,
     Connector,
@@ -37,7 +37,6 @@ __all__ = [
     "OperatorId",
     "Output",
     "Parallelism",
-    "Problem",
     "Sequence",
     "State",
     "Stream",

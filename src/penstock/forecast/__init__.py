@@ -10,12 +10,11 @@
 """
 
 from penstock.forecast.options import ForecastOptions
-from penstock.forecast.outlook import Forecast, forecast
+from penstock.forecast.outlook import forecast
 from penstock.forecast.state import ForecastState, Model, select, start
 from penstock.forecast.update import update
 
 __all__ = [
-    "Forecast",
     "ForecastOptions",
     "ForecastState",
     "Model",

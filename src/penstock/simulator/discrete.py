@@ -13,9 +13,9 @@ from penstock.simulator import channels as ch
 from penstock.simulator import discrete_tables as tb
 from penstock.simulator.agenda import DELIVERY, FINISH, new_event
 from penstock.simulator.discrete_kernel import IDLE, SHORT, TRACED, advance
-from penstock.simulator.engine import Ledger, Measurement, moments, taken
 from penstock.simulator.initial_state import tables
 from penstock.simulator.layout import Layout
+from penstock.simulator.measurement import Ledger, Measurement, moments, taken
 from penstock.simulator.options import SimulationOptions
 from penstock.simulator.processors import disturb
 from penstock.simulator.records import chained, enlarged
@@ -33,7 +33,7 @@ _STREAM_COUNTS = ("offered", "shed", "sent", "bytes", "remote_bytes")
 
 
 class DiscreteEngine:
-    """Every record is an event. Implements `Engine`."""
+    """Every record is an event."""
 
     def __init__(self, layout: Layout, options: SimulationOptions, seed: int) -> None:
         self._layout, self._options = layout, options

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.simulator.records import CELL, COUNT, F, I, Schema, U, sums
+from penstock.simulator.records import CELL, COUNT, F, I, Schema, U, floats, ints, sums
 
 # How a stream is wired.
 FORWARD, SPREAD, KEY, BROADCAST = range(4)
@@ -19,52 +19,28 @@ CARRY, ENTER, LEAVE = 1, 2, 4
 
 AGENDA = np.dtype([("time", F), ("order", I), ("event", I)])
 
-EVENT = np.dtype(
-    [
-        ("kind", I),
-        ("subject", I),
-        ("record", I),
-        ("count", I),
-        ("target", I),
-        ("remote", I),
-        ("place", I),
-        ("next", I),
-    ]
-)
+EVENT = np.dtype(ints("kind", "subject", "record", "count", "target", "remote", "place", "next"))
 
 NODE = np.dtype(
     [
         ("live", I),
-        ("cores", F),
-        ("speed", F),
-        ("foreign", F),
-        ("bandwidth", F),
-        ("latency", F),
-        ("sending_until", F),
-        ("receiving_until", F),
+        *floats("cores", "speed", "foreign", "bandwidth", "latency", "sending_until", "receiving_until"),
         ("busy", I),  # tasks in service
         ("share", F),  # of a core that each of them has
         (
             "work",
             F,
-        ),  # reference core-seconds each task in service would have had since the node was last idle
+        ),  # core-seconds (reference) that each task in service would have had since the node was idle
         ("cpu", F),  # core-seconds, likewise
         ("touched", F),  # when the two were brought up to date
         ("event", I),
-        ("busy_task_s", F),
-        ("cpu_s", F),
-        ("bytes_in", F),
-        ("bytes_out", F),
+        *floats("busy_task_s", "cpu_s", "bytes_in", "bytes_out"),
     ]
 )
 
 OPERATOR = np.dtype(
     [
-        ("base", I),
-        ("tasks", I),
-        ("first_out", I),
-        ("outs", I),
-        ("source", I),
+        *ints("base", "tasks", "first_out", "outs", "source"),
         ("sink", I),  # row of its histogram, or -1
         ("windowed", I),
         ("window", F),  # 0: writes by its selectivity
@@ -78,52 +54,32 @@ OPERATOR = np.dtype(
 
 ALTERNATE = np.dtype(
     [
-        ("cost", F),
-        ("cv", F),
+        *floats("cost", "cv"),
         ("kind", I),
         ("selectivity", F),
         *sums("work"),
-        ("records_in", F),
-        ("records_out", F),
+        *floats("records_in", "records_out"),
     ]
 )
 
 TASK = np.dtype(
     [
-        ("operator", I),
-        ("index", I),
-        ("node", I),
-        ("paused", I),
+        *ints("operator", "index", "node", "paused"),
         ("watched", I),  # tell when it is idle (if paused) or empty
         ("listed", I),  # on the ready stack
         ("busy", I),
         ("blocked", I),  # channels that wait for room
         ("lingering", I),  # done, but not ready for the next record because blocked
-        ("head", I),
-        ("tail", I),
-        ("queued", I),
+        *ints("head", "tail", "queued"),
         ("reserved", I),  # queued or on the way here
         ("capacity", I),
         ("waiting_head", I),  # channels that wait for room here
-        ("waiting_tail", I),
-        ("record", I),
-        ("turn", I),
+        *ints("waiting_tail", "record", "turn"),
         ("work_done", F),  # the node's `work` at which the service ends
-        ("cpu_start", F),
-        ("started", F),
-        ("own_work", F),
-        ("overhead", F),
-        ("last_arrival", F),
-        ("credit", F),
-        ("arrived", F),
-        ("processed", F),
-        ("emitted", F),
-        ("shed", F),
+        *floats("cpu_start", "started", "own_work", "overhead", "last_arrival", "credit"),
+        *floats("arrived", "processed", "emitted", "shed"),
         ("dropped", F),  # of `shed`, those a source read and let go
-        ("bytes_in", F),
-        ("bytes_out", F),
-        ("busy_s", F),
-        ("cpu_s", F),
+        *floats("bytes_in", "bytes_out", "busy_s", "cpu_s"),
         *sums("service"),
         *sums("gap"),
         *sums("latency"),
@@ -134,27 +90,18 @@ TASK = np.dtype(
 
 STREAM = np.dtype(
     [
-        ("source", I),
-        ("target", I),
-        ("wiring", I),
+        *ints("source", "target", "wiring"),
         ("side", I),  # a broadcast beside other inputs: its records are read, and nothing is written for them
         ("base", I),
         ("columns", I),  # channels per sender
         ("channels", I),
-        ("deadline", F),
-        ("keep", F),
+        *floats("deadline", "keep"),
         ("redraws", I),  # the key decides from here on, instead of what decided before
         ("sample_salt", U),
         ("salt", U),
         ("key_salt", U),
-        ("record_bytes", F),
-        ("batch_bytes", F),
-        ("offered", F),
-        ("shed", F),
-        ("sent", F),
-        ("delivered", F),
-        ("bytes", F),
-        ("remote_bytes", F),
+        *floats("record_bytes", "batch_bytes"),
+        *floats("offered", "shed", "sent", "delivered", "bytes", "remote_bytes"),
         *sums("latency"),
         *sums("wait"),
     ]
@@ -162,37 +109,23 @@ STREAM = np.dtype(
 
 CHANNEL = np.dtype(
     [
-        ("stream", I),
-        ("source", I),
-        ("target", I),
-        ("head", I),
-        ("tail", I),
-        ("count", I),
+        *ints("stream", "source", "target", "head", "tail", "count"),
         ("bytes", F),
         ("event", I),
         ("opened", F),
-        ("blocked", I),
-        ("next_waiting", I),
-        ("on_the_way", I),
-        ("last_delivery", F),
-        ("records", F),
-        ("sent_bytes", F),
+        *ints("blocked", "next_waiting", "on_the_way"),
+        *floats("last_delivery", "records", "sent_bytes"),
     ]
 )
 
 RECORD = np.dtype(
     [
-        ("born", F),
-        ("emitted", F),
-        ("queued_at", F),
+        *floats("born", "emitted", "queued_at"),
         ("hash", U),
         ("key", U),
         ("sample", F),  # uniform below `keep`: decides whether shedders let it pass
         ("keep", F),  # product of the keep-probabilities on its way
-        ("number", I),
-        ("feed", I),
-        ("stream", I),
-        ("next", I),
+        *ints("number", "feed", "stream", "next"),
     ]
 )
 
@@ -203,16 +136,11 @@ FEED = np.dtype(
         ("cv", F),
         ("kind", I),
         ("salt", U),
-        ("first", I),
-        ("count", I),
+        *ints("first", "count"),
         ("period", F),
         ("position", I),
-        ("cycle_start", F),
-        ("time", F),
-        ("number", I),
-        ("cursor", I),
-        ("silent", I),
-        ("event", I),
+        *floats("cycle_start", "time"),
+        *ints("number", "cursor", "silent", "event"),
     ]
 )
 
@@ -255,26 +183,17 @@ SCHEMA = Schema(
         ("now", F),
         ("sequence", I),  # of events, so that ties have an order
         ("scheduled", I),  # events in the heap
-        ("free_event", I),
-        ("free_events", I),
-        ("free_record", I),
-        ("free_records", I),
+        *ints("free_event", "free_events", "free_record", "free_records"),
         ("reserve", I),  # records and events one step may take
         ("ready_tasks", I),
         ("noted", I),  # trace rows written
         ("idle", I),  # the watched task that has stopped
         ("hops", I),
-        ("send_s", F),
-        ("receive_s", F),
-        ("random_spread", I),
-        ("batch_spread", I),
-        ("key_count", I),
-        ("node_rows", I),
+        *floats("send_s", "receive_s"),
+        *ints("random_spread", "batch_spread", "key_count", "node_rows"),
         ("places", I),  # columns of `serving`
         ("outputs", I),  # columns of `cursors`
-        ("constraints", I),
-        ("bins", I),
-        ("trace_rows", I),
+        *ints("constraints", "bins", "trace_rows"),
     ],
     TABLES,
 )

@@ -9,10 +9,10 @@ import numpy as np
 from penstock.arrays import Floats, Ints
 from penstock.simulator.discrete_tables import BROADCAST, FORWARD, KEY
 from penstock.simulator.draws import owned_shares
-from penstock.simulator.engine import Ledger, Measurement, moments, taken
 from penstock.simulator.fluid_kernel import NOTHING, run_steps
 from penstock.simulator.fluid_tables import flows
 from penstock.simulator.layout import Layout, salt, zipf_shares
+from penstock.simulator.measurement import Ledger, Measurement, moments, taken
 from penstock.simulator.options import SimulationOptions
 from penstock.simulator.records import enlarged
 from penstock.telemetry import MachineClass, Moments
@@ -28,7 +28,7 @@ _COUNTERS = {
 
 
 class FluidEngine:
-    """Rates and shares in steps of equal length. Implements `Engine`."""
+    """Rates and shares in steps of equal length."""
 
     def __init__(self, layout: Layout, options: SimulationOptions, seed: int) -> None:
         self._layout, self._options, self._seed = layout, options, seed

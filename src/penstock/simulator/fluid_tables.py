@@ -11,46 +11,25 @@ import numpy as np
 
 from penstock.simulator.layout import Layout
 from penstock.simulator.options import SimulationOptions
-from penstock.simulator.records import CELL, COUNT, F, I, Schema, Tables, sums
+from penstock.simulator.records import CELL, COUNT, F, I, Schema, Tables, floats, ints, sums
 from penstock.telemetry import Sketch
 
 OPERATOR = np.dtype(
     [
-        ("base", I),
-        ("tasks", I),
-        ("most", I),
-        ("first_out", I),
-        ("outs", I),
-        ("first_in", I),
-        ("ins", I),
-        ("source", I),
-        ("sink", I),
-        ("windowed", I),
-        ("alternate", I),
-        ("keep", F),
-        ("cost", F),
-        ("cs2", F),
-        ("selectivity", F),
+        *ints("base", "tasks", "most", "first_out", "outs", "first_in", "ins"),
+        *ints("source", "sink", "windowed", "alternate"),
+        *floats("keep", "cost", "cs2", "selectivity"),
         ("work", F),  # core-seconds per record, messages included
-        ("ca2", F),
-        ("ca2_sum", F),
+        *floats("ca2", "ca2_sum"),
         ("inflow", F),  # in this step; so are the next
-        ("done", F),
-        ("busy", F),
-        ("latency", F),
-        ("wait", F),
-        ("wait2", F),
+        *floats("done", "busy", "latency", "wait", "wait2"),
     ]
 )
 
 STREAM = np.dtype(
     [
-        ("source", I),
-        ("target", I),
-        ("wiring", I),
-        ("keep", F),
-        ("deadline", F),
-        ("record_bytes", F),
+        *ints("source", "target", "wiring"),
+        *floats("keep", "deadline", "record_bytes"),
         ("batch", F),  # records that fill a batch
         ("link_s", F),  # latency of links, averaged over pairs of tasks
         ("rate", F),  # copies in this step; before it is over, those that would be sent
@@ -58,12 +37,7 @@ STREAM = np.dtype(
         ("remote", F),  # share of them that leave their node
         ("accept", F),  # share of what it would carry that its receivers can take
         ("each", F),  # records in a message
-        ("wait_s", F),
-        ("offered", F),
-        ("shed", F),
-        ("sent", F),
-        ("bytes", F),
-        ("remote_bytes", F),
+        *floats("wait_s", "offered", "shed", "sent", "bytes", "remote_bytes"),
         *sums("latency"),
         *sums("wait"),
     ]
@@ -71,31 +45,19 @@ STREAM = np.dtype(
 
 NODE = np.dtype(
     [
-        ("cores", F),
-        ("foreign", F),
-        ("speed", F),
-        ("bandwidth", F),
-        ("latency", F),
+        *floats("cores", "foreign", "speed", "bandwidth", "latency"),
         ("level", F),  # share of a core that a busy task has
         ("first", I),  # of its slots in `by_node`
         ("slots", I),
-        ("cpu_s", F),
-        ("busy_s", F),
-        ("bytes_in", F),
-        ("bytes_out", F),
+        *floats("cpu_s", "busy_s", "bytes_in", "bytes_out"),
     ]
 )
 
 TASK = np.dtype(
     [
-        ("operator", I),
-        ("node", I),
-        ("paused", I),
-        ("watched", I),
+        *ints("operator", "node", "paused", "watched"),
         ("share", F),  # of the operator's records, by key
-        ("queue", F),
-        ("limit", F),
-        ("inflow", F),
+        *floats("queue", "limit", "inflow"),
         ("before", F),  # inflow of the step before
         ("done", F),  # records processed in the last step
         ("need", F),  # cores
@@ -105,14 +67,7 @@ TASK = np.dtype(
         ("accept", F),  # share of that for which it has room
         ("chance", F),  # mean wait that comes from chance, not from backlog
         ("age", F),  # mean age of the records that arrive
-        ("age_sum", F),
-        ("arrived", F),
-        ("processed", F),
-        ("emitted", F),
-        ("shed", F),
-        ("dropped", F),
-        ("busy_s", F),
-        ("cpu_s", F),
+        *floats("age_sum", "arrived", "processed", "emitted", "shed", "dropped", "busy_s", "cpu_s"),
         *sums("latency"),
     ]
 )
@@ -125,15 +80,8 @@ ALTERNATE = np.dtype([("records_in", F), ("records_out", F)])
 
 SCHEMA = Schema(
     [
-        ("node_rows", I),
-        ("task_rows", I),
-        ("stream_rows", I),
-        ("operator_rows", I),
-        ("feed_rows", I),
-        ("constraints", I),
-        ("bins", I),
-        ("send_s", F),
-        ("receive_s", F),
+        *ints("node_rows", "task_rows", "stream_rows", "operator_rows", "feed_rows", "constraints", "bins"),
+        *floats("send_s", "receive_s"),
     ],
     {
         "order": COUNT,  # operators in topological order

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from penstock.arrays import Floats
 from penstock.dataflow import Constraint
-from penstock.simulator.engine import Measurement
 from penstock.simulator.layout import Layout, salt
+from penstock.simulator.measurement import Measurement
 from penstock.simulator.node_lifecycle import Fleet
 from penstock.simulator.task_lifecycle import Crew
 from penstock.telemetry import (

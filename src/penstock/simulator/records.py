@@ -27,9 +27,19 @@ CELL = np.dtype([("value", F)])
 COUNT = np.dtype([("value", I)])
 
 
+def ints(*names: str) -> Columns:
+    """Columns of whole numbers."""
+    return [(name, I) for name in names]
+
+
+def floats(*names: str) -> Columns:
+    """Columns of numbers."""
+    return [(name, F) for name in names]
+
+
 def sums(name: str) -> Columns:
     """Columns for count, sum and sum of squares of one quantity."""
-    return [(f"{name}_n", F), (f"{name}_1", F), (f"{name}_2", F)]
+    return floats(f"{name}_n", f"{name}_1", f"{name}_2")
 
 
 class Schema:

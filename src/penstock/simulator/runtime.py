@@ -12,9 +12,10 @@ from penstock.dataflow import Dataflow
 from penstock.simulator.actuation import Actuator
 from penstock.simulator.cluster import Cluster
 from penstock.simulator.discrete import DiscreteEngine, Subscriber
-from penstock.simulator.engine import Engine, Ledger
+from penstock.simulator.engine import Engine
 from penstock.simulator.fluid import FluidEngine
 from penstock.simulator.layout import Layout, Loads
+from penstock.simulator.measurement import Ledger
 from penstock.simulator.node_lifecycle import Fleet
 from penstock.simulator.observation import Controls, Observer
 from penstock.simulator.options import Fidelity, SimulationOptions

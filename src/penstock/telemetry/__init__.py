@@ -6,7 +6,6 @@
 from penstock.telemetry.joined import joined
 from penstock.telemetry.machine_class import MachineClass
 from penstock.telemetry.moments import Moments
-from penstock.telemetry.operator_view import OperatorView
 from penstock.telemetry.rates import CounterRates
 from penstock.telemetry.sketch import Sketch
 from penstock.telemetry.snapshot import (
@@ -32,7 +31,6 @@ __all__ = [
     "MachineClass",
     "Moments",
     "Nodes",
-    "OperatorView",
     "Operators",
     "Queries",
     "Sinks",

@@ -86,7 +86,7 @@ def _parallelism(snapshot: Snapshot, subject: str) -> float | None:
 
 
 def _nodes(snapshot: Snapshot, subject: str) -> float | None:
-    up = snapshot.nodes.ready & ~snapshot.nodes.draining
+    up = snapshot.nodes.staying
     machine = subject.removeprefix("class:")
     if machine != subject:
         up = up & np.array([m == machine for m in snapshot.nodes.machines], dtype=np.bool_)

@@ -58,6 +58,17 @@ class Nodes(Table):
         return {id_: i for i, id_ in enumerate(self.ids)}
 
     @property
+    def staying(self) -> Bools:
+        """Which are ready and not on their way out: tasks may be put there."""
+        return self.ready & ~self.draining
+
+    @property
+    def price_per_core_hour(self) -> float:
+        """What a core costs on average; 0 without any."""
+        cores = self.cores.sum()
+        return float(self.price_per_hour.sum() / cores) if cores > 0 else 0.0
+
+    @property
     def available_cpu(self) -> Floats:
         """Cores our tasks can have: all cores less what others use."""
         return np.clip(self.cores - self.foreign_cpu, 0.0, None)
@@ -332,6 +343,17 @@ class Snapshot:
         """Cores that tasks use, per node, from the tasks' own figures."""
         placed = self.tasks.node >= 0
         return totals(self.tasks.node[placed], self.tasks.cpu[placed], len(self.nodes))
+
+    @property
+    def free_cpu(self) -> Floats:
+        """Cores of reference speed that tasks can have, per node: all, less what others and we beside our tasks use.
+
+        A node that was not measured limits nothing.
+        """
+        nodes = self.nodes
+        beside = np.clip(nodes.own_cpu - self.node_cpu, 0.0, None)
+        speed = np.where(nodes.speed > 0, nodes.speed, 1.0)
+        return np.where(nodes.known, np.clip(nodes.available_cpu - beside, 0.0, None) * speed, np.inf)
 
     @cached_property
     def constraint_queries(self) -> Ints:

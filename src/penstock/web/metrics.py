@@ -254,7 +254,7 @@ def _batches_by_query(snapshot: Snapshot) -> Iterator[tuple[str, np.ndarray[tupl
 def _of_executors(snapshot: Snapshot) -> Iterator[Sample]:
     nodes, placed = snapshot.nodes, snapshot.tasks.node[partition_rows(snapshot)]
     partitions = np.bincount(placed[placed >= 0], minlength=len(nodes))
-    yield "penstock_executors", ("ready",), float((nodes.ready & ~nodes.draining).sum())
+    yield "penstock_executors", ("ready",), float(nodes.staying.sum())
     yield "penstock_executors", ("starting",), float((~nodes.ready & ~nodes.draining).sum())
     yield "penstock_executors", ("draining",), float(nodes.draining.sum())
     yield "penstock_cost_per_hour", (), float(nodes.price_per_hour.sum())

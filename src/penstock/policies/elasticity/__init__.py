@@ -5,23 +5,18 @@ is its part for tasks, `NodeElasticity` that for nodes. `Reactive` is the paper'
 `Ds2` are what others do.
 """
 
-from penstock.policies.elasticity.nodes import NodeElasticity, NodeMemory
 from penstock.policies.elasticity.options import ElasticityOptions, NodeOptions
 from penstock.policies.elasticity.policy import Elasticity, ElasticityMemory
-from penstock.policies.elasticity.rebalance import Rebalanced, rebalance
-from penstock.policies.elasticity.tasks import Proactive, ProactiveMemory
+from penstock.policies.elasticity.rebalance import rebalance
+from penstock.policies.elasticity.tasks import Proactive
 from penstock.policies.elasticity.waits import Waits, kingman_wait_s
 
 __all__ = [
     "Elasticity",
     "ElasticityMemory",
     "ElasticityOptions",
-    "NodeElasticity",
-    "NodeMemory",
     "NodeOptions",
     "Proactive",
-    "ProactiveMemory",
-    "Rebalanced",
     "Waits",
     "kingman_wait_s",
     "rebalance",

@@ -158,7 +158,7 @@ def affordable_tasks(snapshot: Snapshot, limits: Limits, options: ElasticityOpti
     """
     caps = [] if options.max_tasks is None else [options.max_tasks]
     budget, nodes = snapshot.dataflow.goals.budget_per_hour, snapshot.nodes
-    price = float(nodes.price_per_hour.sum() / nodes.cores.sum()) if nodes.cores.sum() > 0 else 0.0
+    price = nodes.price_per_core_hour
     if budget is not None and price > 0:
         fixed = int(snapshot.operators.parallelism[limits.low == limits.high].sum())
         caps.append(max(0, int(budget / price + 1e-9) - fixed))
@@ -303,8 +303,7 @@ def _scales(
     within_s: float,
 ) -> tuple[Scale, ...]:
     actions = []
-    view, nodes = snapshot.by_operator, snapshot.nodes
-    price = float(nodes.price_per_hour.sum() / nodes.cores.sum()) if nodes.cores.sum() > 0 else 0.0
+    view, price = snapshot.by_operator, snapshot.nodes.price_per_core_hour
     for row in np.flatnonzero(targets != snapshot.operators.parallelism).tolist():
         operator = snapshot.dataflow.operators[row]
         current, target = int(snapshot.operators.parallelism[row]), int(targets[row])

@@ -1,6 +1,5 @@
 """Computations move away from interference: the policy, its options and memory."""
 
-from penstock.policies.interference.expectations import Learned
 from penstock.policies.interference.options import InterferenceOptions
 from penstock.policies.interference.policy import Interference, InterferenceMemory
 from penstock.policies.interference.rings import RingShape
@@ -9,6 +8,5 @@ __all__ = [
     "Interference",
     "InterferenceMemory",
     "InterferenceOptions",
-    "Learned",
     "RingShape",
 ]

@@ -85,7 +85,7 @@ class Situation:
             needs=needs,
             state_bytes=np.where(np.isfinite(tasks.state_bytes[rows]), tasks.state_bytes[rows], 0.0),
             fixed=_fixed(snapshot, rows),
-            open_to=nodes.ready & ~nodes.draining & of_class,
+            open_to=nodes.staying & of_class,
         )
 
     def loads(self) -> Floats:

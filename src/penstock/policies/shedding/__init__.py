@@ -5,18 +5,16 @@ error bars.
 """
 
 from penstock.policies.shedding.accuracy import Accuracy
-from penstock.policies.shedding.cpu import Demand, obtained_accuracy, required_cpu
+from penstock.policies.shedding.cpu import obtained_accuracy, required_cpu
 from penstock.policies.shedding.estimates import Estimate, count, mean, ratio, total
 from penstock.policies.shedding.graph import Graph
 from penstock.policies.shedding.keeps import Keeps
 from penstock.policies.shedding.options import SheddingOptions
 from penstock.policies.shedding.policy import Shedding, SheddingMemory
 from penstock.policies.shedding.requirements import Restrictions
-from penstock.policies.shedding.situation import Warmup
 
 __all__ = [
     "Accuracy",
-    "Demand",
     "Estimate",
     "Graph",
     "Keeps",
@@ -24,7 +22,6 @@ __all__ = [
     "Shedding",
     "SheddingMemory",
     "SheddingOptions",
-    "Warmup",
     "count",
     "mean",
     "obtained_accuracy",

@@ -114,7 +114,7 @@ def _moves(now: Situation, refused: Mapping[str, float], needs: Floats) -> Reloc
         # A task without metrics may turn out to use a whole core (section 4 of the paper).
         reserved=totals(now.node[unknown], now.demand.core[unknown], len(nodes)),
         sheltered=now.sheltered,
-        open_to_tasks=nodes.ready & ~nodes.draining & nodes.known,
+        open_to_tasks=nodes.staying & nodes.known,
         seed=snapshot.seed,
     )
 

@@ -41,7 +41,7 @@ class Situation:
     backlog: Backlog
     demand: Demand
     available: Floats
-    """Cores of reference speed that may be handed out, per node; infinite where nothing is known."""
+    """Cores of reference speed that may be handed out, per node (line 2 of algorithm 1); infinite: nothing is known."""
     minimum: Floats
     """Cores that each task needs for its minimum accuracy, or the least that is kept, at the present rates."""
     stretch: Floats
@@ -80,7 +80,7 @@ class Situation:
         targets = [snapshot.nodes.row[w.node] for w in going_on]
         node[rows] = targets
         sheltered[targets] = True
-        available = options.utilisation * available_cpu(snapshot)
+        available = options.utilisation * snapshot.free_cpu
         minimum = np.maximum(restrictions.min_accuracy, options.least_keep)[operator]
         stretch = stretch_of(graph, operator, node, demand, minimum, available)
         return cls(
@@ -104,18 +104,6 @@ class Situation:
     def id_of(self, operator: int) -> OperatorId:
         """The id of an operator's row."""
         return self.graph.ids[operator]
-
-
-def available_cpu(snapshot: Snapshot) -> Floats:
-    """Cores of reference speed that tasks can have: cores - all CPU + tasks' CPU (line 2 of algorithm 1).
-
-    All CPU is what foreign processes use and what our own use beside their tasks. A node that was not measured limits
-    nothing.
-    """
-    nodes = snapshot.nodes
-    beside = np.clip(nodes.own_cpu - snapshot.node_cpu, 0.0, None)
-    speed = np.where(nodes.speed > 0, nodes.speed, 1.0)
-    return np.where(nodes.known, np.clip(nodes.available_cpu - beside, 0.0, None) * speed, np.inf)
 
 
 def _still_warming(

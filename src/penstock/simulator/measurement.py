@@ -1,0 +1,95 @@
+"""What a simulation measured, whatever its fidelity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.arrays import Floats, Ints
+from penstock.telemetry import Moments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Measurement:
+    """What happened since the last measurement; a row per task slot, node, stream, alternate, sink, constraint."""
+
+    arrived: Floats
+    processed: Floats
+    emitted: Floats
+    shed: Floats
+    dropped: Floats
+    """Of `shed`, what sources read and let go."""
+    queued: Floats
+    bytes_in: Floats
+    bytes_out: Floats
+    busy_s: Floats
+    cpu_s: Floats
+    service_s: Moments
+    interarrival_s: Moments
+    latency_s: Moments
+    node_cpu_s: Floats
+    node_busy_s: Floats
+    """Task-seconds in service, whatever share of a core they had."""
+    node_bytes_in: Floats
+    node_bytes_out: Floats
+    offered: Floats
+    """Records that producers had for a stream, before shedding."""
+    passed: Floats
+    """Of these, the ones kept."""
+    sent: Floats
+    """Copies that went into the stream."""
+    stream_bytes: Floats
+    remote_bytes: Floats
+    stream_latency_s: Moments
+    batch_wait_s: Moments
+    work_s: Moments
+    """Reference core-seconds per record, by alternate."""
+    alternate_in: Floats
+    alternate_out: Floats
+    sink_latency_s: Moments
+    sink_bins: Floats
+    constraint_bins: Floats
+    """[constraint, bin of a sketch]: latency of single records through the sequence."""
+    oldest_s: Floats
+    """By operator: how long the record that has waited longest has been there."""
+    traffic: tuple[Ints, Ints, Floats, Floats]
+    """From slot, to slot, records, bytes."""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ledger:
+    """Where every record since the start has gone. Per operator and per stream the sums must come out even."""
+
+    arrived: Floats
+    processed: Floats
+    queued: Floats
+    in_service: Floats
+    dropped: Floats
+    emitted: Floats
+    offered: Floats
+    shed: Floats
+    sent: Floats
+    batched: Floats
+    on_the_way: Floats
+    delivered: Floats
+    held: float | None = None
+    """Records that the simulator holds in memory, counted independently; None where it holds none."""
+
+
+def moments(count: Floats, total: Floats, squares: Floats) -> Moments:
+    """Moments from counts, sums and sums of squares."""
+    safe = np.where(count > 0, count, 1.0)
+    mean = total / safe
+    return Moments(count.copy(), mean, np.clip(squares - mean * total, 0.0, None))
+
+
+def taken(rows: NDArray[np.void], name: str) -> Moments:
+    """The moments of an interval's sums in a table, which start again from zero."""
+    columns = [rows[f"{name}_{suffix}"] for suffix in ("n", "1", "2")]
+    found = moments(*columns)
+    for column in columns:
+        column[:] = 0.0
+    return found
