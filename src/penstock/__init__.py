@@ -26,13 +26,11 @@ if TYPE_CHECKING:
     from penstock.spark.frames import alternates as alternates
     from penstock.spark.frames import shed as shed
     from penstock.spark.goals import Goals as Goals
-    from penstock.spark.pilot import Pilot as Pilot
     from penstock.spark.query.frame_points import frames_of as frames_of
 
 _MODULE_OF = {
     "Dataflow": "penstock.dataflow",
     "Goals": "penstock.spark.goals",
-    "Pilot": "penstock.spark.pilot",
     "UserError": "penstock.errors",
     "alternate": "penstock.dataflow",
     "alternates": "penstock.spark.frames",

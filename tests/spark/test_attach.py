@@ -9,6 +9,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import penstock
 from penstock.errors import UserError
+from penstock.spark.pilot import Pilot
 from tests.spark.streams import finished_batch, wait_for
 
 
@@ -23,7 +24,7 @@ def started(spark: SparkSession, name: str, folder: Path) -> StreamingQuery:
     return writer.option("checkpointLocation", str(folder / name)).start()
 
 
-def under_control(pilot: penstock.Pilot, *names: str) -> None:
+def under_control(pilot: Pilot, *names: str) -> None:
     wait_for(
         lambda: {c.name for c in pilot.runtime.dataflow.constraints} == {f"{n}.latency" for n in names},
         timeout_s=120,

@@ -6,11 +6,10 @@ go to standard error. Exit 0: done; 1: ran, but a goal that was asked for was mi
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
@@ -23,21 +22,13 @@ results = Console(highlight=False)
 
 def print_json(document: Mapping[str, Any]) -> None:
     """One JSON document on standard output; numbers that are not finite become null."""
-    print(json.dumps(_plain(document), indent=2, ensure_ascii=False, allow_nan=False))
+    encoded = msgspec.json.encode(document, enc_hook=_plain)
+    print(msgspec.json.format(encoded, indent=2).decode())
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, str | bool | int) or value is None:
-        return value
-    if hasattr(value, "tolist"):  # NumPy scalars and arrays
-        return _plain(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Iterable):
-        return [_plain(v) for v in value]
-    return str(value)
+    """What JSON has no word for: NumPy's numbers and arrays as numbers and lists, anything else as text."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def print_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:

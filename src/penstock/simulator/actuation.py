@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+from penstock.arrays import Floats, Ints
 from penstock.control.plan import Outcome, Status
 from penstock.dataflow import Dataflow
 from penstock.policies.actions import Acquire, Action, Move, Pace, Release, Scale, Shed, Switch
@@ -144,23 +146,16 @@ class Actuator:
         return verdict
 
     def _shed(self, action: Shed) -> Verdict:
+        controls, engine = self._controls, self._engine
         if action.target is not None:
             stream = self._streams.get(action.subject)
             if stream is None:
                 return _blocked("no-such-stream", stream=action.subject)
-            if self._controls.stream_keep[stream] == action.keep:
-                return "held", Reason(code="already-so", facts={"keep": action.keep})
-            self._controls.stream_keep[stream] = action.keep
-            self._engine.set_stream_keep(stream, action.keep)
-            return _APPLIED
+            return _set(controls.stream_keep, stream, action.keep, engine.set_stream_keep, keep=action.keep)
         row = self._dataflow.row.get(action.operator)
         if row is None or self._dataflow.operators[row].kind != "source":
             return _blocked("no-such-source", operator=action.operator)
-        if self._controls.source_keep[row] == action.keep:
-            return "held", Reason(code="already-so", facts={"keep": action.keep})
-        self._controls.source_keep[row] = action.keep
-        self._engine.set_source_keep(row, action.keep)
-        return _APPLIED
+        return _set(controls.source_keep, row, action.keep, engine.set_source_keep, keep=action.keep)
 
     def _switch(self, action: Switch) -> Verdict:
         row = self._dataflow.row.get(action.operator)
@@ -170,11 +165,8 @@ class Actuator:
             index = self._dataflow.operators[row].alternate_index(action.target)
         except KeyError:
             return _blocked("no-such-alternate", operator=action.operator, alternate=action.target)
-        if self._controls.alternate[row] == index:
-            return "held", Reason(code="already-so", facts={"alternate": action.target})
-        self._controls.alternate[row] = index
-        self._engine.set_alternate(row, index)
-        return _APPLIED
+        active, switch = self._controls.alternate, self._engine.set_alternate
+        return _set(active, row, index, switch, alternate=action.target)
 
     def _pace(self, action: Pace) -> Verdict:
         if action.stream is None:
@@ -182,11 +174,8 @@ class Actuator:
         stream = self._streams.get(action.stream)
         if stream is None:
             return _blocked("no-such-stream", stream=action.stream)
-        if self._controls.deadline_s[stream] == action.deadline_s:
-            return "held", Reason(code="already-so", facts={"deadline_s": action.deadline_s})
-        self._controls.deadline_s[stream] = action.deadline_s
-        self._engine.set_deadline(stream, action.deadline_s)
-        return _APPLIED
+        deadlines, pace = self._controls.deadline_s, self._engine.set_deadline
+        return _set(deadlines, stream, action.deadline_s, pace, deadline_s=action.deadline_s)
 
     def _scale_nodes(self, action: Scale) -> Verdict | Callable[[], Verdict]:
         """More nodes of the first class; fewer: the youngest go first."""
@@ -235,6 +224,17 @@ class Actuator:
             return _deferred("draining", nodes=left) if left else _APPLIED
 
         return verdict
+
+
+def _set(
+    settings: Floats | Ints, row: int, value: float, tell: Callable[[int, Any], None], **fact: Fact
+) -> Verdict:
+    """Note a setting and tell the engine, unless it is so already."""
+    if settings[row] == value:
+        return "held", Reason(code="already-so", facts=fact)
+    settings[row] = value
+    tell(row, value)
+    return _APPLIED
 
 
 def _blocked(code: str, **facts: Fact) -> Verdict:

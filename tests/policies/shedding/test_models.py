@@ -16,7 +16,6 @@ from penstock.policies.shedding.backlog import Backlog
 from penstock.policies.shedding.cpu import Demand
 from penstock.policies.shedding.graph import components
 from penstock.policies.shedding.options import SheddingOptions
-from penstock.policies.shedding.situation import available_cpu
 from tests.policies.shedding.cluster import Cluster, Sink, application
 
 TAXI = application(
@@ -209,9 +208,9 @@ def test_available_cpu_is_what_others_leave() -> None:
     snapshot = a_cluster(foreign=[1.5]).step()
     own = snapshot.node_cpu + 0.25  # our process uses CPU beside its tasks
     snapshot = replace(snapshot, nodes=snapshot.nodes.with_columns(own_cpu=own))
-    assert available_cpu(snapshot).tolist() == pytest.approx([8 - 1.5 - 0.25])
+    assert snapshot.free_cpu.tolist() == pytest.approx([8 - 1.5 - 0.25])
     blind = replace(snapshot, nodes=snapshot.nodes.with_columns(known=np.array([False])))
-    assert available_cpu(blind).tolist() == [np.inf]
+    assert blind.free_cpu.tolist() == [np.inf]
 
 
 class TestBacklog:
