@@ -82,6 +82,12 @@ class Action:
     """Which remedy it belongs to: who yields to whom is decided by remedy."""
     setting: ClassVar[str | None] = None
     """What it sets, as `telemetry.metrics` reads it. The desired state keeps it under this name, by subject."""
+    value_field: ClassVar[str | None] = None
+    """The field with what the setting becomes."""
+    before_field: ClassVar[str | None] = None
+    """The field with what the setting was."""
+    way: ClassVar[Direction] = "neutral"
+    """Its direction, where that is always the same."""
     tolerance: ClassVar[float] = 0.0
     """How far the measured setting may be off and still count as set."""
     cool_down: ClassVar[CoolDown | None] = None
@@ -98,12 +104,12 @@ class Action:
     @property
     def value(self) -> Value | None:
         """What the setting becomes."""
-        return None
+        return None if self.value_field is None else getattr(self, self.value_field)
 
     @property
     def before(self) -> Value | None:
         """What the setting was, where the action says so."""
-        return None
+        return None if self.before_field is None else getattr(self, self.before_field)
 
     @property
     def text(self) -> str:
@@ -117,7 +123,7 @@ class Action:
 
     def direction(self, snapshot: Snapshot) -> Direction:
         """Whether it relieves its operators, returns spare capacity, or does neither."""
-        return "neutral"
+        return self.way
 
     def room(self, snapshot: Snapshot) -> float:
         """How little room it leaves: of two of a kind on one subject, the one with the smaller figure goes first."""

@@ -62,6 +62,7 @@ class Shed(Action):
     setting: ClassVar[str | None] = "keep"
     tolerance: ClassVar[float] = 0.005
     continuous: ClassVar[bool] = True
+    value_field: ClassVar[str | None] = "keep"
     operator: OperatorId
     target: OperatorId | None = None
     keep: float
@@ -74,11 +75,6 @@ class Shed(Action):
     def subject(self) -> str:
         """The source, or the stream as `source->target`."""
         return self.operator if self.target is None else f"{self.operator}->{self.target}"
-
-    @property
-    def value(self) -> float:
-        """The share to keep."""
-        return self.keep
 
     @property
     def text(self) -> str:
@@ -133,6 +129,8 @@ class Switch(Action):
     remedy: ClassVar[Remedy] = "switch"
     setting: ClassVar[str | None] = "alternate"
     cool_down: ClassVar[CoolDown | None] = "switch"
+    value_field: ClassVar[str | None] = "target"
+    before_field: ClassVar[str | None] = "current"
     operator: OperatorId
     current: str
     target: str
@@ -145,16 +143,6 @@ class Switch(Action):
     def subject(self) -> str:
         """The operator."""
         return self.operator
-
-    @property
-    def value(self) -> str:
-        """The alternate."""
-        return self.target
-
-    @property
-    def before(self) -> str:
-        """The alternate now."""
-        return self.current
 
     @property
     def text(self) -> str:
@@ -217,6 +205,7 @@ class Pace(Action):
     tolerance: ClassVar[float] = 0.001
     continuous: ClassVar[bool] = True
     eventful: ClassVar[bool] = False
+    value_field: ClassVar[str | None] = "deadline_s"
     stream: str | None = None
     deadline_s: float
 
@@ -228,11 +217,6 @@ class Pace(Action):
     def subject(self) -> str:
         """The stream as `source->target`, or `batches`."""
         return self.stream or "batches"
-
-    @property
-    def value(self) -> float:
-        """The deadline."""
-        return self.deadline_s
 
     @property
     def text(self) -> str:
@@ -262,6 +246,7 @@ class Acquire(Action):
     doing: ClassVar[str] = "acquiring"
     remedy: ClassVar[Remedy] = "scale"
     cool_down: ClassVar[CoolDown | None] = "size"
+    way: ClassVar[Direction] = "relieves"
     machine: str
     count: int = 1
 
@@ -278,10 +263,6 @@ class Acquire(Action):
     def text(self) -> str:
         """`acquire 2 large`."""
         return f"acquire {self.count:,} {self.machine}"
-
-    def direction(self, snapshot: Snapshot) -> Direction:
-        """More nodes relieve."""
-        return "relieves"
 
     def room(self, snapshot: Snapshot) -> float:
         """The larger number goes first."""
@@ -305,6 +286,7 @@ class Release(Action):
     doing: ClassVar[str] = "releasing"
     remedy: ClassVar[Remedy] = "scale"
     cool_down: ClassVar[CoolDown | None] = "size"
+    way: ClassVar[Direction] = "returns"
     node: str
 
     @property
@@ -316,10 +298,6 @@ class Release(Action):
     def text(self) -> str:
         """`release n7`."""
         return f"release {self.node}"
-
-    def direction(self, snapshot: Snapshot) -> Direction:
-        """Fewer nodes give capacity back."""
-        return "returns"
 
     def impossible(self, snapshot: Snapshot) -> Reason | None:
         """A node that is not there."""

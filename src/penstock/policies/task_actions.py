@@ -31,6 +31,8 @@ class Scale(Action):
     remedy: ClassVar[Remedy] = "scale"
     setting: ClassVar[str | None] = "parallelism"
     cool_down: ClassVar[CoolDown | None] = "size"
+    value_field: ClassVar[str | None] = "target"
+    before_field: ClassVar[str | None] = "current"
     operator: OperatorId | None = None
     current: int
     target: int
@@ -45,16 +47,6 @@ class Scale(Action):
     def subject(self) -> str:
         """The operator, or `nodes`."""
         return self.operator or "nodes"
-
-    @property
-    def value(self) -> int:
-        """The size."""
-        return self.target
-
-    @property
-    def before(self) -> int:
-        """The size now."""
-        return self.current
 
     @property
     def text(self) -> str:
@@ -132,6 +124,9 @@ class Move(Action):
     remedy: ClassVar[Remedy] = "move"
     setting: ClassVar[str | None] = "node"
     cool_down: ClassVar[CoolDown | None] = "move"
+    value_field: ClassVar[str | None] = "target"
+    before_field: ClassVar[str | None] = "source"
+    way: ClassVar[Direction] = "relieves"
     operator: OperatorId
     index: int
     source: str
@@ -147,23 +142,9 @@ class Move(Action):
         return f"{self.operator}[{self.index}]"
 
     @property
-    def value(self) -> str:
-        """The node."""
-        return self.target
-
-    @property
-    def before(self) -> str:
-        """The node now."""
-        return self.source
-
-    @property
     def text(self) -> str:
         """`move work[0] from n0 to n1`."""
         return f"move {self.subject} from {self.source} to {self.target}"
-
-    def direction(self, snapshot: Snapshot) -> Direction:
-        """A move is a remedy."""
-        return "relieves"
 
     def impossible(self, snapshot: Snapshot) -> Reason | None:
         """An operator or a node that is not there, or that leaves."""
