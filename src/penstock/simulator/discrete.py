@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from penstock.simulator.agenda import DELIVERY, FINISH, new_event
 from penstock.simulator.discrete_kernel import IDLE, SHORT, TRACED, advance
 from penstock.simulator.initial_state import tables
 from penstock.simulator.layout import Layout
-from penstock.simulator.measurement import Ledger, Measurement, moments, taken
+from penstock.simulator.measurement import Counters, Ledger, Measurement, moments, summed_by, taken
 from penstock.simulator.options import SimulationOptions
 from penstock.simulator.processors import disturb
 from penstock.simulator.records import chained, enlarged
@@ -25,11 +24,6 @@ Subscriber = Callable[[NDArray[np.void]], None]
 """Given rows of `tables.TRACE`, oldest first, every row once."""
 
 _TRACE_ROWS = 65_536
-_TASK_COUNTS = (
-    "arrived", "processed", "emitted", "shed", "dropped", "bytes_in", "bytes_out", "busy_s", "cpu_s",
-)  # fmt: skip
-_NODE_COUNTS = ("cpu_s", "busy_task_s", "bytes_in", "bytes_out")
-_STREAM_COUNTS = ("offered", "shed", "sent", "bytes", "remote_bytes")
 
 
 class DiscreteEngine:
@@ -39,7 +33,7 @@ class DiscreteEngine:
         self._layout, self._options = layout, options
         self._t = tables(layout, options, seed)
         self._subscribers: list[Subscriber] = []
-        self._seen: dict[str, Floats] = {}
+        self._counters = Counters()
         self._seen_traffic = np.zeros((2, len(self._t["channels"]) if options.traffic else 0))
 
     @property
@@ -201,44 +195,24 @@ class DiscreteEngine:
     def measure(self) -> Measurement:
         """What happened since the last call."""
         t = self._t
-        tasks, nodes, streams = self._counters()
-        task = {name: self._since(f"task.{name}", tasks[name]) for name in _TASK_COUNTS}
-        node = {name: self._since(f"node.{name}", nodes[name]) for name in _NODE_COUNTS}
-        stream = {name: self._since(f"stream.{name}", streams[name]) for name in _STREAM_COUNTS}
-        sink = moments(*t["sink_sums"].T)
+        tables = self._up_to_now()
         measured = Measurement(
-            arrived=task["arrived"],
-            processed=task["processed"],
-            emitted=task["emitted"],
-            shed=task["shed"],
-            dropped=task["dropped"],
-            bytes_in=task["bytes_in"],
-            bytes_out=task["bytes_out"],
-            busy_s=task["busy_s"],
-            cpu_s=task["cpu_s"],
-            queued=tasks["queued"].astype(np.float64),
+            **self._counters.grown(tables),
+            bytes_in=self._counters.since("tasks", "bytes_in", tables),
+            bytes_out=self._counters.since("tasks", "bytes_out", tables),
+            queued=tables["tasks"]["queued"].astype(np.float64),
             service_s=taken(t["tasks"], "service"),
             interarrival_s=taken(t["tasks"], "gap"),
             latency_s=taken(t["tasks"], "latency"),
-            node_cpu_s=node["cpu_s"],
-            node_busy_s=node["busy_task_s"],
-            node_bytes_in=node["bytes_in"],
-            node_bytes_out=node["bytes_out"],
-            offered=stream["offered"],
-            passed=stream["offered"] - stream["shed"],
-            sent=stream["sent"],
-            stream_bytes=stream["bytes"],
-            remote_bytes=stream["remote_bytes"],
             stream_latency_s=taken(t["streams"], "latency"),
             batch_wait_s=taken(t["streams"], "wait"),
             work_s=taken(t["alternates"], "work"),
-            alternate_in=self._since("alternate.in", t["alternates"]["records_in"]),
-            alternate_out=self._since("alternate.out", t["alternates"]["records_out"]),
-            sink_latency_s=sink,
+            sink_latency_s=moments(*t["sink_sums"].T),
             sink_bins=t["sink_bins"].copy(),
             constraint_bins=t["constraint_bins"].copy(),
             oldest_s=self._oldest(),
             traffic=self._traffic(),
+            warnings=(),
         )
         for each in (t["sink_sums"], t["sink_bins"], t["constraint_bins"]):
             each[:] = 0.0
@@ -252,7 +226,7 @@ class DiscreteEngine:
         of_stream = t["channels"]["stream"][t["events"]["subject"][delivery]]
 
         def by_operator(column: str) -> Floats:
-            return _by(operator, t["tasks"][column], count)
+            return summed_by(operator, t["tasks"][column], count)
 
         return Ledger(
             arrived=by_operator("arrived"),
@@ -264,13 +238,13 @@ class DiscreteEngine:
             offered=t["streams"]["offered"].copy(),
             shed=t["streams"]["shed"].copy(),
             sent=t["streams"]["sent"].copy(),
-            batched=_by(t["channels"]["stream"], t["channels"]["count"], len(t["streams"])),
-            on_the_way=_by(of_stream, t["events"]["count"][delivery], len(t["streams"])),
+            batched=summed_by(t["channels"]["stream"], t["channels"]["count"], len(t["streams"])),
+            on_the_way=summed_by(of_stream, t["events"]["count"][delivery], len(t["streams"])),
             delivered=t["streams"]["delivered"].copy(),
             held=float(len(t["records"]) - t.w["free_records"]),
         )
 
-    def _counters(self) -> tuple[NDArray[np.void], NDArray[np.void], NDArray[np.void]]:
+    def _up_to_now(self) -> dict[str, NDArray[np.void]]:
         """The cumulative counters with services that are under way counted up to now, on copies.
 
         The originals are brought up to date by events only, so observing never changes what happens next.
@@ -279,20 +253,12 @@ class DiscreteEngine:
         tasks, nodes = t["tasks"].copy(), t["nodes"].copy()
         passed = np.where(nodes["busy"] > 0, self.now_s - nodes["touched"], 0.0)
         cpu = nodes["cpu"] + passed * nodes["share"]
-        nodes["busy_task_s"] += passed * nodes["busy"]
+        nodes["busy_s"] += passed * nodes["busy"]
         nodes["cpu_s"] += passed * nodes["busy"] * nodes["share"]
         busy = tasks["busy"] == 1
         tasks["busy_s"][busy] += self.now_s - tasks["started"][busy]
         tasks["cpu_s"][busy] += cpu[tasks["node"][busy]] - tasks["cpu_start"][busy]
-        return tasks, nodes, t["streams"]
-
-    def _since(self, name: str, counter: Floats) -> Floats:
-        since = counter.copy()
-        before = self._seen.get(name)
-        if before is not None:
-            since[: len(before)] -= before
-        self._seen[name] = counter.copy()
-        return since
+        return {"tasks": tasks, "nodes": nodes, "streams": t["streams"], "alternates": t["alternates"]}
 
     def _oldest(self) -> Floats:
         t = self._t
@@ -334,7 +300,3 @@ class DiscreteEngine:
         t.w[f"free_{name}"] += used
         beside = "clocks" if what == "record" else "agenda"
         t[beside] = enlarged(t[beside], 2 * used)
-
-
-def _by(group: NDArray[np.int64], column: NDArray[Any], count: int) -> Floats:
-    return np.bincount(group, column, count).astype(np.float64)

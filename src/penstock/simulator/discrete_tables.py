@@ -34,7 +34,7 @@ NODE = np.dtype(
         ("cpu", F),  # core-seconds, likewise
         ("touched", F),  # when the two were brought up to date
         ("event", I),
-        *floats("busy_task_s", "cpu_s", "bytes_in", "bytes_out"),
+        *floats("busy_s", "cpu_s", "bytes_in", "bytes_out"),
     ]
 )
 

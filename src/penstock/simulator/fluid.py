@@ -12,19 +12,13 @@ from penstock.simulator.draws import owned_shares
 from penstock.simulator.fluid_kernel import NOTHING, run_steps
 from penstock.simulator.fluid_tables import flows
 from penstock.simulator.layout import Layout, salt, zipf_shares
-from penstock.simulator.measurement import Ledger, Measurement, moments, taken
+from penstock.simulator.measurement import Counters, Ledger, Measurement, moments, summed_by, taken
 from penstock.simulator.options import SimulationOptions
 from penstock.simulator.records import enlarged
 from penstock.telemetry import MachineClass, Moments
 
 MOST_PAIRS = 1_000_000
 """Pairs of tasks beyond which a snapshot does not tell the traffic between them."""
-_COUNTERS = {
-    "tasks": ("arrived", "processed", "emitted", "shed", "dropped", "busy_s", "cpu_s"),
-    "nodes": ("cpu_s", "busy_s", "bytes_in", "bytes_out"),
-    "streams": ("offered", "shed", "sent", "bytes", "remote_bytes"),
-    "alternates": ("records_in", "records_out"),
-}
 
 
 class FluidEngine:
@@ -39,7 +33,7 @@ class FluidEngine:
         self._at_rest: list[int] = []
         self._moved = True
         self._latency: Floats = np.zeros((0, 0))
-        self._seen: dict[str, Floats] = {}
+        self._counters = Counters()
         for o in range(len(layout.base)):
             self._use(o, 0)
             self._share_keys(o)
@@ -179,48 +173,27 @@ class FluidEngine:
     def measure(self) -> Measurement:
         """What happened since the last call."""
         t, layout = self._t, self._layout
-        d = {
-            f"{table}.{column}": self._since(f"{table}.{column}", t[table][column])
-            for table, columns in _COUNTERS.items()
-            for column in columns
-        }
+        d = self._counters.grown({name: t[name] for name in ("tasks", "nodes", "streams", "alternates")})
         op = layout.slot_operator
         interval_s, self._measured_s = self.covered_s - self._measured_s, self.covered_s
-        arrived, processed = d["tasks.arrived"], d["tasks.processed"]
-        service = _ratio(d["tasks.busy_s"], processed)
+        arrived, processed = d["arrived"], d["processed"]
+        service = _ratio(d["busy_s"], processed)
         gap = _ratio(np.full(layout.slots, interval_s), arrived)
         every = [a for o in layout.dataflow.operators for a in o.alternates]
         cost, cv = np.array([a.cost_s for a in every]), np.array([a.cost_cv for a in every])
         bytes_in, bytes_out = self._bytes(d)
         traffic, warnings = self._traffic(d)
         measured = Measurement(
-            arrived=arrived,
-            processed=processed,
-            emitted=d["tasks.emitted"],
-            shed=d["tasks.shed"],
-            dropped=d["tasks.dropped"],
+            **d,
             queued=self._tasks["queue"].copy(),
             bytes_in=bytes_in,
             bytes_out=bytes_out,
-            busy_s=d["tasks.busy_s"],
-            cpu_s=d["tasks.cpu_s"],
             service_s=Moments.known(processed, service, self._operators["cs2"][op] * service**2),
             interarrival_s=Moments.known(arrived, gap, self._operators["ca2"][op] * gap**2),
             latency_s=taken(self._tasks, "latency"),
-            node_cpu_s=d["nodes.cpu_s"],
-            node_busy_s=d["nodes.busy_s"],
-            node_bytes_in=d["nodes.bytes_in"],
-            node_bytes_out=d["nodes.bytes_out"],
-            offered=d["streams.offered"],
-            passed=d["streams.offered"] - d["streams.shed"],
-            sent=d["streams.sent"],
-            stream_bytes=d["streams.bytes"],
-            remote_bytes=d["streams.remote_bytes"],
             stream_latency_s=taken(self._streams, "latency"),
             batch_wait_s=taken(self._streams, "wait"),
-            work_s=Moments.known(d["alternates.records_in"], cost, (cv * cost) ** 2),
-            alternate_in=d["alternates.records_in"],
-            alternate_out=d["alternates.records_out"],
+            work_s=Moments.known(d["alternate_in"], cost, (cv * cost) ** 2),
             sink_latency_s=moments(*t["sink_sums"].T),
             sink_bins=t["sink_bins"].copy(),
             constraint_bins=t["constraint_bins"].copy(),
@@ -237,7 +210,7 @@ class FluidEngine:
         op, count = self._layout.slot_operator, len(self._layout.base)
 
         def by_operator(column: Floats) -> Floats:
-            return _by(op, column, count)
+            return summed_by(op, column, count)
 
         nothing = np.zeros(len(self._streams))
         return Ledger(
@@ -302,31 +275,24 @@ class FluidEngine:
             else:
                 self._streams["link_s"][s] = even[a] @ latency @ on_node[b]
 
-    def _since(self, name: str, counter: Floats) -> Floats:
-        since, before = counter.copy(), self._seen.get(name)
-        if before is not None:
-            since[: len(before)] -= before
-        self._seen[name] = counter.copy()
-        return since
-
     def _oldest(self, since: dict[str, Floats], interval_s: float) -> Floats:
         op, count = self._layout.slot_operator, len(self._layout.base)
-        queued = _by(op, self._tasks["queue"], count)
-        read = _by(op, since["tasks.processed"] + since["tasks.dropped"], count)
+        queued = summed_by(op, self._tasks["queue"], count)
+        read = summed_by(op, since["processed"] + since["dropped"], count)
         return _ratio(queued, read) * interval_s
 
     def _bytes(self, since: dict[str, Floats]) -> tuple[Floats, Floats]:
         layout, count = self._layout, len(self._layout.base)
-        into = _by(layout.stream_target, since["streams.bytes"], count)
-        out = _by(layout.stream_source, since["streams.bytes"], count)
+        into = summed_by(layout.stream_target, since["stream_bytes"], count)
+        out = summed_by(layout.stream_source, since["stream_bytes"], count)
         op = layout.slot_operator
         arrived, emitted = (
-            _by(op, since["tasks.arrived"], count),
-            _by(op, since["tasks.emitted"], count),
+            summed_by(op, since["arrived"], count),
+            summed_by(op, since["emitted"], count),
         )
         return (
-            since["tasks.arrived"] * _ratio(into, arrived)[op],
-            since["tasks.emitted"] * _ratio(out, emitted)[op],
+            since["arrived"] * _ratio(into, arrived)[op],
+            since["emitted"] * _ratio(out, emitted)[op],
         )
 
     def _traffic(self, since: dict[str, Floats]) -> tuple[tuple[Ints, Ints, Floats, Floats], tuple[str, ...]]:
@@ -347,12 +313,8 @@ class FluidEngine:
         for s, (a, b) in enumerate(zip(layout.stream_source, layout.stream_target, strict=True)):
             senders = layout.base[a] + np.arange(self._operators["tasks"][a])
             receivers = layout.base[b] + np.arange(self._operators["tasks"][b])
-            passed = 1.0 - (
-                since["streams.shed"][s] / since["streams.offered"][s]
-                if since["streams.offered"][s] > 0
-                else 0.0
-            )
-            amount = since["tasks.emitted"][senders] * passed
+            offered, shed = since["offered"][s], since["stream_shed"][s]
+            amount = since["emitted"][senders] * (1.0 - (shed / offered if offered > 0 else 0.0))
             if layout.stream_wiring[s] == FORWARD:
                 source, target, records = senders, receivers[np.arange(len(senders)) % len(receivers)], amount
             else:
@@ -374,10 +336,6 @@ class FluidEngine:
 def _sizable(keep: float) -> float:
     """A share to keep, none where it is too small to compute with."""
     return keep if keep >= NOTHING else 0.0
-
-
-def _by(group: Ints, column: Floats, count: int) -> Floats:
-    return np.bincount(group, column, count).astype(np.float64)
 
 
 def _ratio(a: Floats, b: Floats) -> Floats:

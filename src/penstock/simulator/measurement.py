@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +38,8 @@ class Measurement:
     node_bytes_out: Floats
     offered: Floats
     """Records that producers had for a stream, before shedding."""
-    passed: Floats
-    """Of these, the ones kept."""
+    stream_shed: Floats
+    """Of these, the ones that shedding dropped."""
     sent: Floats
     """Copies that went into the stream."""
     stream_bytes: Floats
@@ -56,7 +58,12 @@ class Measurement:
     """By operator: how long the record that has waited longest has been there."""
     traffic: tuple[Ints, Ints, Floats, Floats]
     """From slot, to slot, records, bytes."""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...]
+
+    @property
+    def passed(self) -> Floats:
+        """Records that producers had for a stream and that were kept."""
+        return self.offered - self.stream_shed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,6 +84,56 @@ class Ledger:
     delivered: Floats
     held: float | None = None
     """Records that the simulator holds in memory, counted independently; None where it holds none."""
+
+
+_COUNTED = {
+    "arrived": ("tasks", "arrived"),
+    "processed": ("tasks", "processed"),
+    "emitted": ("tasks", "emitted"),
+    "shed": ("tasks", "shed"),
+    "dropped": ("tasks", "dropped"),
+    "busy_s": ("tasks", "busy_s"),
+    "cpu_s": ("tasks", "cpu_s"),
+    "node_cpu_s": ("nodes", "cpu_s"),
+    "node_busy_s": ("nodes", "busy_s"),
+    "node_bytes_in": ("nodes", "bytes_in"),
+    "node_bytes_out": ("nodes", "bytes_out"),
+    "offered": ("streams", "offered"),
+    "stream_shed": ("streams", "shed"),
+    "sent": ("streams", "sent"),
+    "stream_bytes": ("streams", "bytes"),
+    "remote_bytes": ("streams", "remote_bytes"),
+    "alternate_in": ("alternates", "records_in"),
+    "alternate_out": ("alternates", "records_out"),
+}
+"""Fields of a measurement that are the growth of a cumulative counter: its table and column."""
+
+
+class Counters:
+    """Cumulative counters as they were last seen."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], Floats] = {}
+
+    def grown(self, tables: Mapping[str, NDArray[np.void]]) -> dict[str, Floats]:
+        """The fields of a measurement that are counted, since the last look."""
+        return {name: self.since(*where, tables) for name, where in _COUNTED.items()}
+
+    def since(self, table: str, column: str, tables: Mapping[str, NDArray[np.void]]) -> Floats:
+        """What one counter grew by; rows that were not there begin at 0."""
+        now = tables[table][column].copy()
+        before = self._seen.get((table, column))
+        self._seen[table, column] = now
+        if before is None:
+            return now.copy()
+        grown = now.copy()
+        grown[: len(before)] -= before
+        return grown
+
+
+def summed_by(group: Ints, column: NDArray[Any], count: int) -> Floats:
+    """A column added up by group 0..count-1."""
+    return np.bincount(group, column, count).astype(np.float64)
 
 
 def moments(count: Floats, total: Floats, squares: Floats) -> Moments:

@@ -28,7 +28,7 @@ def _touch(w: World, n: int) -> None:
     elif passed > 0.0:
         node.work += passed * node.share * node.speed
         node.cpu += passed * node.share
-        node.busy_task_s += passed * node.busy
+        node.busy_s += passed * node.busy
         node.cpu_s += passed * node.busy * node.share
 
 
