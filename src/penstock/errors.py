@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class UserError(Exception):
@@ -28,3 +28,11 @@ def did_you_mean(word: str, known: Iterable[str], *, or_all: bool = True) -> str
         return ""
     more = f" and {len(words) - MOST_WORDS} more" if len(words) > MOST_WORDS else ""
     return f"; known are {', '.join(words[:MOST_WORDS])}{more}"
+
+
+def check_ranges(options: object, promises: Mapping[str, bool]) -> None:
+    """Refuse options that break a promise, written as `name is at least 1`, with a ValueError that tells the value."""
+    for promise, holds in promises.items():
+        if not holds:
+            name = promise.split()[0]
+            raise ValueError(f"{name} = {getattr(options, name)!r} is out of range; {promise}")

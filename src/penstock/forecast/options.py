@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from penstock.errors import check_ranges
+
 FIRST_FIT_STEPS = 24  # observations before the first fit of the unseasonal model
 PROBE_RATIOS = 3  # from one step to the horizon
 
@@ -47,23 +49,22 @@ class ForecastOptions:
     """Series fitted in one update at most (series, 1 or more); the others wait their turn, oldest fit first."""
 
     def __post_init__(self) -> None:
-        checks = {
-            "season_steps is 0 or at least 2": self.season_steps == 0 or self.season_steps >= 2,
-            "history_seasons is at least 2": self.history_seasons >= 2,
-            "history_steps is at least 48": self.history_steps >= 2 * FIRST_FIT_STEPS,
-            "horizon_steps is at least 1": self.horizon_steps >= 1,
-            "mean_steps is at least 1": self.mean_steps >= 1,
-            "error_memory_steps is at least 1": self.error_memory_steps >= 1,
-            "choice_sharpness is 0 or more": self.choice_sharpness >= 0,
-            "outlier_sigmas is above 0": self.outlier_sigmas > 0,
-            "drift_ratio is above 1": self.drift_ratio > 1,
-            "drift_patience_steps is at least 1": self.drift_patience_steps >= 1,
-            "refits_per_update is at least 1": self.refits_per_update >= 1,
-        }
-        for promise, holds in checks.items():
-            if not holds:
-                name = promise.split()[0]
-                raise ValueError(f"{name} = {getattr(self, name)!r} is out of range; {promise}")
+        check_ranges(
+            self,
+            {
+                "season_steps is 0 or at least 2": self.season_steps == 0 or self.season_steps >= 2,
+                "history_seasons is at least 2": self.history_seasons >= 2,
+                "history_steps is at least 48": self.history_steps >= 2 * FIRST_FIT_STEPS,
+                "horizon_steps is at least 1": self.horizon_steps >= 1,
+                "mean_steps is at least 1": self.mean_steps >= 1,
+                "error_memory_steps is at least 1": self.error_memory_steps >= 1,
+                "choice_sharpness is 0 or more": self.choice_sharpness >= 0,
+                "outlier_sigmas is above 0": self.outlier_sigmas > 0,
+                "drift_ratio is above 1": self.drift_ratio > 1,
+                "drift_patience_steps is at least 1": self.drift_patience_steps >= 1,
+                "refits_per_update is at least 1": self.refits_per_update >= 1,
+            },
+        )
 
     @property
     def capacity_steps(self) -> int:

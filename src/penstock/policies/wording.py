@@ -47,32 +47,21 @@ def share(value: float) -> str:
     return f"{number(100 * value)} %"
 
 
-UNITS: Mapping[str, tuple[str, Callable[[float], str]]] = {
-    "bytes_per_s": ("bytes per second", lambda value: f"{size(value)}/s"),
-    "per_hour": ("money an hour", lambda value: f"{number(value)} an hour"),
-    "rps": ("records per second", lambda value: f"{number(value)}/s"),
-    "bytes": ("bytes", size),
-    "records": ("records", lambda value: f"{number(value)} records"),
-    "cores": ("cores", lambda value: f"{number(value)} {'core' if value == 1 else 'cores'}"),
-    "ms": ("milliseconds", lambda value: duration(value / 1e3)),
-    "us": ("microseconds", lambda value: duration(value / 1e6)),
-    "s": ("seconds", duration),
+UNITS: Mapping[str, Callable[[float], str]] = {
+    "bytes_per_s": lambda value: f"{size(value)}/s",
+    "per_hour": lambda value: f"{number(value)} an hour",
+    "rps": lambda value: f"{number(value)}/s",
+    "bytes": size,
+    "records": lambda value: f"{number(value)} records",
+    "cores": lambda value: f"{number(value)} {'core' if value == 1 else 'cores'}",
+    "ms": lambda value: duration(value / 1e3),
+    "us": lambda value: duration(value / 1e6),
+    "s": duration,
     **dict.fromkeys(
-        ("utilisation", "keep", "accuracy", "share", "change", "band", "gain", "throughput", "use"),
-        ("share of 1", share),
+        ("utilisation", "keep", "accuracy", "share", "change", "band", "gain", "throughput", "use"), share
     ),
 }
-"""How a fact's name may end, the unit that this means, and how it is told. The first that fits is taken."""
-
-
-def unit_of(name: str) -> str | None:
-    """The unit of a fact, in words; None where it is a count or a text.
-
-    >>> unit_of("needed_cores"), unit_of("left_s"), unit_of("policy")
-    ('cores', 'seconds', None)
-    """
-    ending = _ending(name)
-    return None if ending is None else UNITS[ending][0]
+"""How a fact's name may end, which says its unit, and how it is then told. The first that fits is taken."""
 
 
 def quantity(name: str, value: Fact) -> str:
@@ -87,8 +76,8 @@ def quantity(name: str, value: Fact) -> str:
         return "yes" if value else "no"
     if isinstance(value, str):
         return value
-    ending = _ending(name)
-    return number(value) if ending is None else UNITS[ending][1](value)
+    ending = unit_of(name)
+    return number(value) if ending is None else UNITS[ending](value)
 
 
 def sentence(reason: Reason) -> str:
@@ -112,8 +101,8 @@ def plain(name: str) -> str:
     >>> plain("backlog_records"), plain("own_share")
     ('backlog', 'own share')
     """
-    ending = _ending(name)
-    if ending is not None and UNITS[ending][1] is not share and name != ending:
+    ending = unit_of(name)
+    if ending is not None and UNITS[ending] is not share and name != ending:
         name = name.removesuffix(f"_{ending}")
     return name.replace("_", " ")
 
@@ -133,5 +122,6 @@ def shown(value: Any) -> str:
     return str(value)
 
 
-def _ending(name: str) -> str | None:
+def unit_of(name: str) -> str | None:
+    """The end of a fact's name that says its unit; None where it is a count or a text."""
     return next((e for e in UNITS if name == e or name.endswith(f"_{e}")), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from penstock.errors import check_ranges
 from penstock.policies.interference.rings import RingShape
 
 
@@ -37,22 +38,21 @@ class MigrationOptions:
     """Machine classes that computations may be on, by commas (empty: any)."""
 
     def __post_init__(self) -> None:
-        checks = {
-            "amplifier is at least 1": self.amplifier >= 1,
-            "cpu_share lies in 0..1": 0 < self.cpu_share <= 1,
-            "network_share lies in 0..1": 0 < self.network_share <= 1,
-            "consecutive is at least 1": self.consecutive >= 1,
-            "cooldown_s is 0 or more": 0 <= self.cooldown_s < float("inf"),
-            "refusal_s is 0 or more": 0 <= self.refusal_s < float("inf"),
-            "refusals is at least 1": self.refusals >= 1,
-            "threshold lies in 0..1": 0 <= self.threshold < 1,
-            "season_s is 0 or more": 0 <= self.season_s < float("inf"),
-            "mean_steps is at least 1": self.mean_steps >= 1,
-        }
-        for promise, holds in checks.items():
-            if not holds:
-                name = promise.split()[0]
-                raise ValueError(f"{name} = {getattr(self, name)!r} is out of range; {promise}")
+        check_ranges(
+            self,
+            {
+                "amplifier is at least 1": self.amplifier >= 1,
+                "cpu_share lies in 0..1": 0 < self.cpu_share <= 1,
+                "network_share lies in 0..1": 0 < self.network_share <= 1,
+                "consecutive is at least 1": self.consecutive >= 1,
+                "cooldown_s is 0 or more": 0 <= self.cooldown_s < float("inf"),
+                "refusal_s is 0 or more": 0 <= self.refusal_s < float("inf"),
+                "refusals is at least 1": self.refusals >= 1,
+                "threshold lies in 0..1": 0 <= self.threshold < 1,
+                "season_s is 0 or more": 0 <= self.season_s < float("inf"),
+                "mean_steps is at least 1": self.mean_steps >= 1,
+            },
+        )
 
     @property
     def classes(self) -> frozenset[str]:
@@ -87,17 +87,16 @@ class InterferenceOptions(MigrationOptions):
 
     def __post_init__(self) -> None:
         MigrationOptions.__post_init__(self)
-        checks = {
-            "memory_share lies in 0..1": 0 < self.memory_share <= 1,
-            "band is 0 or more": self.band >= 0,
-            "least_use lies in 0..1": 0 <= self.least_use <= 1,
-            "least_mean lies in 0..1": 0 < self.least_mean <= 1,
-            "fair_share lies in 0..1": 0 < self.fair_share <= 1,
-            "move_s is 0 or more": 0 <= self.move_s < float("inf"),
-            "most_moves is at least 1": self.most_moves >= 1,
-            "quiet_share lies in 0..1": 0 <= self.quiet_share <= 1,
-        }
-        for promise, holds in checks.items():
-            if not holds:
-                name = promise.split()[0]
-                raise ValueError(f"{name} = {getattr(self, name)!r} is out of range; {promise}")
+        check_ranges(
+            self,
+            {
+                "memory_share lies in 0..1": 0 < self.memory_share <= 1,
+                "band is 0 or more": self.band >= 0,
+                "least_use lies in 0..1": 0 <= self.least_use <= 1,
+                "least_mean lies in 0..1": 0 < self.least_mean <= 1,
+                "fair_share lies in 0..1": 0 < self.fair_share <= 1,
+                "move_s is 0 or more": 0 <= self.move_s < float("inf"),
+                "most_moves is at least 1": self.most_moves >= 1,
+                "quiet_share lies in 0..1": 0 <= self.quiet_share <= 1,
+            },
+        )
