@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -51,6 +52,7 @@ def run_way(way: str, bound_s: float, peak_rps: float) -> dict[str, Any]:
     from penstock.spark.cluster.loopback import LoopbackCluster
     from penstock_papers.common.kafka_broker import KafkaBroker, feeding
 
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers need what this environment has
     load = load_of(peak_rps)
     folder = Path(tempfile.mkdtemp(prefix="attached-"))
     with KafkaBroker(folder) as broker, LoopbackCluster(workers=WORKERS, cores=1, memory="1g") as cluster:
@@ -78,6 +80,8 @@ def run_way(way: str, bound_s: float, peak_rps: float) -> dict[str, Any]:
             last_s = time.time()
             while (now_s := time.time()) < began_s + sum(STEPS_S):
                 time.sleep(0.5)
+                if not query.isActive:
+                    raise SystemExit(f"the query ended: {query.exception()}")
                 count = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
                 executor_s += count * (time.time() - last_s)
                 last_s = time.time()

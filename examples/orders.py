@@ -13,12 +13,13 @@ import sys
 import pandas as pd
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own habit
+from pyspark.sql.types import StringType
 
 ROUNDS = 4000
 """Hashes for one order: about three milliseconds of a core."""
 
 
-@F.pandas_udf("string")
+@F.pandas_udf(StringType())  # a type, not its name: there is no session yet
 def region(number: pd.Series) -> pd.Series:
     """Where an order belongs: a hash of a hash of a hash …, so that every order costs real CPU time."""
 

@@ -41,7 +41,7 @@ from penstock.spark.observe.source_rates import KafkaSource, PlainSource, Source
 from penstock.spark.observe.task_measures import TaskRecord
 from penstock.spark.runtime import RuntimeOptions, SparkRuntime, Usage
 from penstock.spark.worker import Worker
-from penstock.telemetry import Nodes, Snapshot, joined
+from penstock.telemetry import MachineClass, Nodes, Snapshot, joined
 
 UNSTEERED = {
     "available-now": "it ends by itself when what is there has been read",
@@ -93,7 +93,7 @@ class ApplicationRuntime:
         self._worker = Worker("penstock-looks")
         self.only_observes: str | None = None
         """Why nothing is changed, None where this pilot is in charge."""
-        self._began = False
+        self._began, self._most_seen = False, 1
 
     @property
     def dataflow(self) -> Dataflow:
@@ -121,7 +121,17 @@ class ApplicationRuntime:
             for key, part in self._parts.items()
         ]
         whole = joined(self.dataflow, seen, nodes) if len(seen) > 1 else seen[0]
-        return replace(whole, cost=self._nodes.cost, warnings=(*warnings, *whole.warnings))
+        return replace(
+            whole,
+            classes=(self._executor_class(len(nodes)),),
+            cost=self._nodes.cost,
+            warnings=(*warnings, *whole.warnings),
+        )
+
+    def _executor_class(self, there: int) -> MachineClass:
+        """What can be had: as many executors as was said, or as there have been."""
+        self._most_seen, machine = max(self._most_seen, there), self._options.machine
+        return machine if machine.available else replace(machine, available=self._most_seen)
 
     def _begin_cycle(self) -> list[str]:
         """Who is in charge, and which queries there are."""

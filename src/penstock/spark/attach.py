@@ -15,7 +15,6 @@ from penstock.errors import UserError, did_you_mean
 from penstock.policies.elasticity import Elasticity, ElasticityOptions
 from penstock.spark.application import ApplicationRuntime
 from penstock.spark.goals import Goals
-from penstock.spark.internals.executors import Executors
 from penstock.spark.pilot import Pilot
 from penstock.spark.runtime import EXECUTOR, RuntimeOptions
 from penstock.telemetry import MachineClass
@@ -45,7 +44,7 @@ def attach(
 
     Follows the application: all its queries, those that start later and those that start again under the same name.
     `latency_ms` applies to every query unless `goals` has an entry with its name. With any latency goal the
-    elasticity policy holds it with `min_executors` to `max_executors` (default: as many as there are now); `policies`
+    elasticity policy holds it with `min_executors` to `max_executors` (default: as many as there have been); `policies`
     may be given instead. `mode` is observe (look and write down), recommend (decide and explain as well) or act.
 
     The pilot works at once, on a thread of its own, until `stop`, the end of the `with` block, or the end of the
@@ -57,10 +56,11 @@ def attach(
         )
     if mode not in MODES:
         raise AttachError(f"there is no mode '{mode}'{did_you_mean(mode, MODES)}")
-    there = len(Executors(spark).list())
-    most = max_executors or machine.available or max(1, there)
-    if not 1 <= min_executors <= most:
-        raise AttachError(f"min_executors must lie in 1 to {most}, not {min_executors}")
+    most = max_executors if max_executors is not None else machine.available
+    if min_executors < 1 or (most is not None and min_executors > most):
+        raise AttachError(
+            f"min_executors must lie in 1 to {most or 'as many as there are'}, not {min_executors}"
+        )
     usual = Goals(latency_ms=latency_ms, statistic=statistic)
     given = dict(goals or {})
     if policies is None:

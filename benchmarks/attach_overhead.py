@@ -1,0 +1,118 @@
+"""What `penstock.attach` costs a native query: its throughput with a pilot over its throughput without, in turns.
+
+    python benchmarks/attach_overhead.py [--pairs 10] [--window 20] [--partitions 200] [--save FILE] [--json]
+
+One query runs on a loopback cluster of two workers for the whole time: batches of as many rows, counted by key, one
+right after the other. Windows with and without a pilot alternate (with, without, without, with, …). The throughput of
+a window is rows over the time of the batches that began and ended in it. Exit 1: the median ratio is below 0.99.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # Spark's own habit
+
+import penstock
+from penstock.cli.output import complaints, print_json, print_table
+from penstock.spark.cluster.java import find_java
+from penstock.spark.cluster.loopback import LoopbackCluster
+
+ROWS = 1_000_000
+SETTLE_S = 3.0
+
+
+def throughput_rps(query: Any, began_s: float, ended_s: float) -> float:
+    """Rows per second of batches within the window."""
+    rows, seconds = 0, 0.0
+    for report in query.recentProgress:
+        start_s = datetime.fromisoformat(report["timestamp"].replace("Z", "+00:00")).timestamp()
+        took_s = report["durationMs"]["triggerExecution"] / 1e3
+        if start_s >= began_s and start_s + took_s <= ended_s:
+            rows, seconds = rows + report["numInputRows"], seconds + took_s
+    return rows / seconds
+
+
+def measured(pairs: int, window_s: float, partitions: int) -> list[dict[str, Any]]:
+    """A row per window."""
+    os.environ.setdefault("JAVA_HOME", str(find_java().home))
+    rows = []
+    with LoopbackCluster(workers=2, cores=1, memory="1g") as cluster:
+        builder = SparkSession.builder.master(cluster.master_url).config("spark.executor.memory", "512m")
+        builder = builder.config("spark.sql.shuffle.partitions", partitions)
+        spark = builder.config("spark.sql.streaming.numRecentProgressUpdates", 1000).getOrCreate()
+        spark.sparkContext.setLogLevel("OFF")
+        source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS)
+        numbers = source.option("numPartitions", 2).load()
+        query = (
+            numbers.groupBy((F.col("value") % 1000).alias("key"))
+            .agg(F.count("*"), F.sum("value"))
+            .writeStream.outputMode("update")
+            .format("noop")
+            .option("checkpointLocation", tempfile.mkdtemp(prefix="overhead-"))
+            .start()
+        )
+        time.sleep(2 * window_s)  # until it is warm
+        for number in range(pairs):
+            for way in ("with", "without") if number % 2 == 0 else ("without", "with"):
+                complaints.print(f"pair {number + 1} of {pairs}: {way}")
+                pilot = (
+                    penstock.attach(spark, latency_ms=600_000, min_executors=2, max_executors=2)
+                    if way == "with"
+                    else None
+                )
+                time.sleep(SETTLE_S)
+                began_s = time.time()
+                time.sleep(window_s)
+                rps = throughput_rps(query, began_s, time.time())
+                rows.append(
+                    {"pair": number, "way": way, "rows_per_s": rps, "load_average": os.getloadavg()[0]}
+                )
+                if pilot is not None:
+                    pilot.stop()
+        query.stop()
+        spark.stop()
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--window", type=float, default=20.0, help="seconds")
+    parser.add_argument(
+        "--partitions", type=int, default=200, help="state partitions; Spark's default is 200"
+    )
+    parser.add_argument("--save", type=Path, default=Path(".penstock/attach_overhead.jsonl"))
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    rows = measured(args.pairs, args.window, args.partitions)
+    args.save.parent.mkdir(parents=True, exist_ok=True)
+    args.save.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    of = {(row["pair"], row["way"]): row["rows_per_s"] for row in rows}
+    ratios = np.array([of[n, "with"] / of[n, "without"] for n in range(args.pairs)])
+    drawn = np.random.default_rng(0).choice(ratios, size=(4000, len(ratios)))
+    low, high = np.quantile(np.median(drawn, axis=1), [0.025, 0.975])
+    document = {"ratio": float(np.median(ratios)), "low": float(low), "high": float(high), "windows": rows}
+    if args.json:
+        print_json(document)
+    else:
+        table = [[n, of[n, "with"], of[n, "without"], r] for n, r in enumerate(ratios)]
+        print_table("", ["pair", "with, rows/s", "without, rows/s", "ratio"], table)
+        print(f"\nthroughput with a pilot over without: {document['ratio']:.3f} ({low:.3f} to {high:.3f})")
+    sys.exit(0 if document["ratio"] >= 0.99 else 1)
+
+
+if __name__ == "__main__":
+    main()
