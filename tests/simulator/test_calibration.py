@@ -117,6 +117,20 @@ def test_intervals_cover_what_was_held_out(tmp_path: Path) -> None:
     assert min(covered.values()) >= 8
 
 
+def test_what_tasks_cost_as_such_is_known_where_batches_tell_it(tmp_path: Path) -> None:
+    small, large = tmp_path / "small.sqlite", tmp_path / "large.sqlite"
+    journal_of(small, a_runtime(sine(300, 150, 100), executors=1, task_s=0.02), for_s=300.0)
+    journal_of(large, a_runtime(sine(900, 450, 100), executors=4, task_s=0.02, seed=5), for_s=300.0)
+    (query,) = calibrate(find_history(small)).engine.queries
+    (stage,) = query.stages
+    assert stage.task_s * stage.partitions == pytest.approx(24 * 0.02, rel=0.02)
+    assert stage.record_s == pytest.approx(1e-3, rel=0.05)
+    predicted = whatif(small, rate=3.0, executors=(4, 4), draws=4, processes=1)["predicted"]
+    happened = whatif(large, draws=2, processes=1)["actual"]
+    assert predicted["batch_ms"] == pytest.approx(happened["batch_ms"], rel=0.1)
+    assert predicted["latency_ms"]["mean"] == pytest.approx(happened["latency_ms"]["mean"], rel=0.15)
+
+
 def test_an_event_log_of_a_plain_application_gives_an_answer() -> None:
     history = settled(read_event_log(EVENT_LOG))
     assert [q.name for q in history.queries] == ["hashes", "counts"]

@@ -447,13 +447,16 @@ class MicrobatchRuntime:
 
     def _batches(self, ended: Ended) -> Batches:
         log = ended.log
+        query = log[:, kernel.QUERY].astype(np.int64)
+        own = np.array([sum(s.task_s * s.partitions for s in q.stages) for q in self.engine.queries])[query]
         return Batches(
-            query=log[:, kernel.QUERY].astype(np.int64),
+            query=query,
             id=log[:, kernel.BATCH].astype(np.int64),
             records=log[:, kernel.RECORDS],
             duration_s=log[:, kernel.ENDED] - log[:, kernel.BEGAN],
             fixed_s=log[:, kernel.FIXED],
-            busy_s=log[:, kernel.BUSY],
+            busy_s=np.maximum(0.0, log[:, kernel.BUSY] - own),
+            task_core_s=own,
             interval_s=float(self._q["trigger_s"][0]) if len(self._parts) else 0.0,
         )
 

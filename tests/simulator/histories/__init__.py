@@ -8,6 +8,7 @@ Events and fields of the log that hold paths of the machine were taken out.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -35,12 +36,12 @@ def a_runtime(
     executors: int = 1,
     seed: int = 0,
     record_s: float = 1e-3,
+    task_s: float = 0.0,
     noise: float = 0.1,
     limit: int = 8,
 ) -> MicrobatchRuntime:
     """One query with 12 partitions; a new executor takes 6 s and is as fast as the others."""
-    engine = Executors(startup_s=6.0, cold_factor=1.0)
-    return application(
+    made = application(
         {"q": load},
         {"q": 3e3},
         executors=executors,
@@ -49,7 +50,17 @@ def a_runtime(
         noise=noise,
         record_s=record_s,
         partitions=12,
-        engine_executors=engine,
+        engine_executors=Executors(startup_s=6.0, cold_factor=1.0),
+    )
+    (query,) = made.engine.queries
+    costly = replace(query, stages=tuple(replace(s, task_s=task_s) for s in query.stages))
+    return MicrobatchRuntime(
+        made.dataflow,
+        replace(made.engine, queries=(costly,)),
+        loads=[load],
+        machine=made.machine,
+        executors=executors,
+        seed=seed,
     )
 
 

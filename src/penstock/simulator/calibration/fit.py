@@ -2,8 +2,8 @@
 
 A batch of n records on S slots lasts `plan + o + t·⌈P/S⌉ + c·n·f(S) + commit`: P tasks a stage, t seconds a task, c
 core-seconds a record, f the longest share of a slot with the weights of the partitions. Where the history has tasks,
-t and c are fitted to them stage by stage; otherwise to the batches. What the history cannot tell is assumed, within a
-range that the predictions carry.
+t and c are fitted to them stage by stage; where batches tell what their tasks took, to that; otherwise to the length
+of the batches. What the history cannot tell is assumed, within a range that the predictions carry.
 """
 
 from __future__ import annotations
@@ -292,7 +292,12 @@ def _from_batches(
     waves = np.ceil(partitions / have)
     work, records = np.maximum(query.work_s, 1e-4), query.records
     size = records * share
-    if len(shares) > 1 and not _same(records):
+    if query.busy_s is not None and query.task_core_s is not None:
+        seen = np.isfinite(query.busy_s) & (records > 0)
+        task_s = float(np.median(query.task_core_s[seen])) / partitions
+        record_s = float(robust_fit(records[seen, None], np.maximum(query.busy_s[seen], 1e-9))[0])
+        fixed_s = max(0.0, float(np.median(work - (task_s * partitions + record_s * records) * share)))
+    elif len(shares) > 1 and not _same(records):
         fixed_s, task_s, record_s = robust_fit(
             np.column_stack([np.ones(len(work)), waves, size]), work
         ).tolist()

@@ -68,6 +68,10 @@ class QueryHistory:
     """Before the first task: offsets, planning, write-ahead log."""
     work_s: Floats
     """From the first job to the last."""
+    busy_s: Floats | None = None
+    """Core-seconds that the records took; None: not measured."""
+    task_core_s: Floats | None = None
+    """Core-seconds that tasks took however few records they had."""
     latest: Floats | None = None
     """Records that the sources had produced when the batch was planned, as a running total; None: they do not tell."""
     trigger_s: float | None = None

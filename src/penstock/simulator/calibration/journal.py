@@ -14,8 +14,10 @@ from penstock.dataflow import Dataflow, OperatorId, applications
 from penstock.simulator.calibration.history import ExecutorLife, History, HistoryError, QueryHistory
 from penstock.telemetry import Snapshot
 
-Batch = tuple[float, float, float, float, float]
-"""Began, duration, records, fixed part, and the time of the cycle that told of it."""
+Row = tuple[float, float, float, float, float]
+"""Duration, records, fixed part, core-seconds of records and of tasks as such (NaN where not measured)."""
+Batch = tuple[float, float, float, float, float, float]
+"""When it began, and the row."""
 
 
 def read_journal(journal: SqliteJournal, run: str) -> History:
@@ -68,8 +70,8 @@ def _batches(cycle: Cycle, snapshot: Snapshot | None) -> dict[str, list[Batch]]:
     assert brief is not None
     if snapshot is None or snapshot.batches is None:
         for told in brief.batches:
-            rows = [(told.duration_s, told.records / told.batches, told.fixed_s)] * told.batches
-            found[told.query] = _placed(rows, cycle.time_s, 0.0, cycle.time_s)
+            row = (told.duration_s, told.records / told.batches, told.fixed_s, math.nan, math.nan)
+            found[told.query] = _placed([row] * told.batches, cycle.time_s, 0.0)
         return found
     queries = snapshot.queries
     for row in np.unique(snapshot.batches.query).tolist():
@@ -79,18 +81,16 @@ def _batches(cycle: Cycle, snapshot: Snapshot | None) -> dict[str, list[Batch]]:
         beat_s = float(queries.interval_s[row]) if len(queries) and queries.interval_known[row] else 0.0
         if not cycle.time_s - 2 * brief.interval_s < ended_s <= cycle.time_s:
             ended_s = cycle.time_s
-        rows = list(zip(mine.duration_s.tolist(), mine.records.tolist(), mine.fixed_s.tolist(), strict=True))
-        found[name] = _placed(rows, ended_s, beat_s, cycle.time_s)
+        columns = (mine.duration_s, mine.records, mine.fixed_s, mine.busy_s, mine.task_core_s)
+        found[name] = _placed(list(zip(*(c.tolist() for c in columns), strict=True)), ended_s, beat_s)
     return found
 
 
-def _placed(
-    rows: Sequence[tuple[float, float, float]], ended_s: float, beat_s: float, told_s: float
-) -> list[Batch]:
+def _placed(rows: Sequence[Row], ended_s: float, beat_s: float) -> list[Batch]:
     found, began_s = list[Batch](), math.inf
-    for duration_s, records, fixed_s in reversed(rows):
-        began_s = ended_s - duration_s if began_s == math.inf else began_s - max(duration_s, beat_s)
-        found.append((began_s, duration_s, records, fixed_s, told_s))
+    for row in reversed(rows):
+        began_s = ended_s - row[0] if began_s == math.inf else began_s - max(row[0], beat_s)
+        found.append((began_s, *row))
     return found[::-1]
 
 
@@ -101,7 +101,8 @@ def _query(
     snapshots: Mapping[int, Snapshot],
     last: Snapshot | None,
 ) -> QueryHistory:
-    began, duration, records, fixed, _ = np.array(rows, np.float64).T
+    began, duration, records, fixed, busy, tasks = np.array(rows, np.float64).T
+    measured = bool(np.isfinite(busy).mean() > 0.5 and np.nansum(tasks) > 0)
     fixed = np.clip(np.where(np.isfinite(fixed), fixed, 0.0), 0.0, duration)
     beats = _beats(name, snapshots.values())
     part = None if last is None else _part(last.dataflow, name, last)
@@ -119,6 +120,8 @@ def _query(
         records=records,
         plan_s=fixed,
         work_s=duration - fixed,
+        busy_s=busy if measured else None,
+        task_core_s=tasks if measured else None,
         trigger_s=beats[-1] if beats else None,
         partitions=len(weights) or (widest if widest > 1 else None),
         weights=weights,
