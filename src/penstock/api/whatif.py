@@ -29,7 +29,13 @@ from penstock.dataflow.graph import Statistic
 from penstock.errors import InputError
 from penstock.simulator import SimulatedClock
 from penstock.simulator.calibration import Calibration, History, calibrate
-from penstock.simulator.calibration.actual import Figures, actions_of, actual, figures_of_summary
+from penstock.simulator.calibration.actual import (
+    Figures,
+    actions_of,
+    actual,
+    figures_of_batches,
+    figures_of_summary,
+)
 from penstock.simulator.microbatch import Kill, Life, MicrobatchRuntime
 from penstock.telemetry import MachineClass, Snapshot
 
@@ -291,11 +297,13 @@ def predict(model: Calibration, seed: int, change: Change, scenario: Scenario) -
         first_s=model.first_s,
         kills=[Kill(time_s=t) for t in change.kills_s],
     )
+    if not scenario.policies:
+        return _unsteered(runtime, replace(model, dataflow=flow), duration_s, change)
     told = _Told()
     summary = Summary()
     loop = Loop(
         runtime,
-        choose_policies(scenario.policies, options if scenario.policies else None),
+        choose_policies(scenario.policies, options),
         clock=SimulatedClock(runtime),
         settings=loop_settings(
             {k: v for k, v in options.items() if k.startswith("loop.")}, interval_s=change.interval_s
@@ -310,6 +318,19 @@ def predict(model: Calibration, seed: int, change: Change, scenario: Scenario) -
         summary.result(), duration_s=duration_s, batch_ms=told.batch_ms, actions=told.actions
     )
     return replace(found, series=told.series)
+
+
+def _unsteered(runtime: MicrobatchRuntime, model: Calibration, duration_s: float, change: Change) -> Figures:
+    """Without policies no loop is needed: a day takes a second."""
+    runtime.advance(duration_s)
+    return figures_of_batches(
+        runtime.taken(),
+        model,
+        duration_s=duration_s,
+        interval_s=change.interval_s,
+        executor_seconds=runtime.executor_seconds,
+        price_per_hour=change.price_per_hour,
+    )
 
 
 class _Told:

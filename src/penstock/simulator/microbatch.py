@@ -112,13 +112,15 @@ class MicrobatchRuntime:
         self._ended: list[Floats] = []
         self._recent = NONE_ENDED
         self._window_s = max((c.window_s for c in dataflow.constraints), default=0.0)
-        self._cost = 0.0
+        self._cost = self.executor_seconds = 0.0
         self._pending: list[tuple[Action, float]] = []
         self._set_queries()
         self._set_executors()
         self._keep = np.ones(len(dataflow.operators))
         self._alternate = np.zeros(len(dataflow.operators), np.int64)
         self._produced = np.zeros(len(loads))
+        self._streams = Streams.blank(len(dataflow.streams), keep=1.0)  # nothing is shed on a stream here
+        self._no_alternates = Alternates.blank(0)
 
     # --- state as arrays -------------------------------------------------------------------------------------------
 
@@ -257,14 +259,17 @@ class MicrobatchRuntime:
             if rows < len(self._log):
                 return
 
-    def _taken(self) -> Ended:
-        """The batches that ended since the last call."""
+    def taken(self) -> Ended:
+        """The batches that ended since the last call, or since the last snapshot."""
         log, self._ended = np.vstack([NONE_ENDED.log, *self._ended]), []
         return Ended.of_log(log, self._points)
 
     def _charge(self, until_s: float) -> None:
-        seconds = sum(max(0.0, min(until_s, m.gone_s) - max(self._now_s, m.asked_s)) for m in self._members)
+        self.executor_seconds += (seconds := self._present_s(until_s))
         self._cost += seconds / 3600.0 * self.machine.price_per_hour
+
+    def _present_s(self, until_s: float) -> float:
+        return sum(max(0.0, min(until_s, m.gone_s) - max(self._now_s, m.asked_s)) for m in self._members)
 
     def _kill(self) -> None:
         """The oldest executor dies: the task it was at runs again elsewhere once the driver has noticed."""
@@ -296,7 +301,7 @@ class MicrobatchRuntime:
         if interval_s <= 0:
             raise NotReadyError("no simulated time has passed since the last snapshot")
         self._seen_s = self._now_s
-        ended = self._taken()
+        ended = self.taken()
         rows = ended.log[:, kernel.QUERY].astype(np.int64)
         np.maximum.at(self._last_end_s, rows, ended.log[:, kernel.ENDED])
         recent = self._recent.with_more(ended)
@@ -312,9 +317,9 @@ class MicrobatchRuntime:
             operators=Operators.blank(
                 len(flow.operators), parallelism=self._parallelism(), alternate=self._alternate
             ),
-            alternates=Alternates.blank(0),
+            alternates=self._no_alternates,
             tasks=self._tasks(live, interval_s),
-            streams=Streams.blank(len(flow.streams), keep=1.0),
+            streams=self._streams,
             sources=sources,
             sinks=self._sinks(ended),
             constraints=self._constraints(sources),
@@ -367,7 +372,10 @@ class MicrobatchRuntime:
         shown = np.full(len(self._members) + 1, -1)
         shown[list(live)] = np.arange(len(live))
         stage, first = self._part_stage, self._q["part_first"]
-        busy, records = self._q["part_busy"], self._q["part_records"]
+        busy, records = (
+            self._q["part_busy"].copy(),
+            self._q["part_records"].copy(),
+        )  # counted anew from here on
         return Tasks.blank(
             len(stage),
             operator=[self.dataflow.row[self._stages[k].operators[-1]] for k in stage],
@@ -468,13 +476,13 @@ class MicrobatchRuntime:
             names=tuple(q.name for q in self.engine.queries),
             first_operator=[min(mine) for mine in rows],
             last_operator=[max(mine) for mine in rows],
-            interval_s=self._q["trigger_s"],
+            interval_s=self._q["trigger_s"].copy(),
             interval_known=True,
             running_s=np.where(running, self._now_s - self._q["began_s"], 0.0),
             running_records=np.where(running, self._q["in_batch"], 0.0),
             records_known=True,
             last_batch=self._q["batch_id"] - 1,
-            last_end_s=self._last_end_s,
+            last_end_s=self._last_end_s.copy(),
             active=True,
             known=True,
         )

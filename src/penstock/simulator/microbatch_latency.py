@@ -85,4 +85,29 @@ class Ended:
         return float(self.moments().mean[0]) if quantile is None else self.sketch().quantile(quantile)
 
 
+def over_windows(ended: Ended, statistic: Statistic, window_s: float, ticks_s: Floats) -> list[float | None]:
+    """The statistic over the windows that end at the given times, of one query's batches in the order they ended.
+
+    Where none ended in a window and one was under way, its records count with the age they had reached.
+    """
+    ends = ended.log[:, kernel.ENDED]
+    first = np.searchsorted(ends, ticks_s - window_s, side="right")
+    last = np.searchsorted(ends, ticks_s, side="right")
+    records = ended.log[:, kernel.RECORDS]
+    count = np.concatenate([[0.0], np.cumsum(records)])
+    total = np.concatenate([[0.0], np.cumsum(records * ended.late_s.mean(axis=1))])
+    found: list[float | None] = []
+    for tick_s, a, b in zip(ticks_s.tolist(), first.tolist(), last.tolist(), strict=True):
+        if count[b] > count[a]:
+            mean = (total[b] - total[a]) / (count[b] - count[a])
+            part = Ended(ended.log[a:b], ended.late_s[a:b])
+            found.append(mean if statistic == "mean" else part.statistic_s(statistic))
+        elif b < len(ends) and ended.log[b, kernel.BEGAN] <= tick_s and records[b] > 0:
+            middle = float(ended.late_s[b, len(POINTS) // 2])
+            found.append(max(0.0, middle - (ends[b] - tick_s)))
+        else:
+            found.append(None)
+    return found
+
+
 NONE_ENDED = Ended(np.zeros((0, kernel.LAST_COLUMN)), np.zeros((0, len(POINTS))))

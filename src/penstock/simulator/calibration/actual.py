@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from penstock.policies.wording import sentence
 from penstock.simulator import microbatch_kernel as kernel
 from penstock.simulator.calibration.fit import Calibration
 from penstock.simulator.calibration.history import History
-from penstock.simulator.microbatch_latency import QUANTILES, Ended, load_points
+from penstock.simulator.microbatch_latency import QUANTILES, Ended, load_points, over_windows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,31 +74,68 @@ def actual(history: History, model: Calibration, price_per_hour: float) -> Figur
     """What happened. Latencies that were measured in the run count as such; otherwise records count as having come
     when the sources tell, or evenly between two batches. Goals are those of the model's dataflow.
     """
-    ended = _ended(history, model)
-    batch_ms = 1e3 * float(np.mean(ended.log[:, kernel.ENDED] - ended.log[:, kernel.BEGAN]))
-    cycles = [c for c in history.cycles if c.time_s > history.began_s]
-    latency: Mapping[str, float | None]
-    actions: list[dict[str, object]] = []
     seconds = history.executor_seconds()
-    if cycles:
-        summary = summary_of(cycles)
-        latency = summary.latency_ms
-        seconds = summary.node_seconds * model.duration_s / summary.seconds if summary.seconds else None
-        actions = [a for c in cycles for a in actions_of(c, history.began_s)]
-    if not cycles or latency["mean"] is None:
-        sketch = ended.sketch()
-        quantiles = {name: sketch.quantile(q) for name, q in QUANTILES.items()}
-        all_s = {"mean": ended.statistic_s("mean"), **quantiles}
-        latency = {name: None if s is None else 1e3 * s for name, s in all_s.items()}
-    cost = None if seconds is None else seconds / 3600.0 * price_per_hour
-    held, series = _held(history, model, ended)
-    return Figures(
-        latency_ms=dict(latency),
-        batch_ms=batch_ms,
-        held=held,
+    found = figures_of_batches(
+        _ended(history, model),
+        model,
+        duration_s=model.duration_s,
+        interval_s=history.interval_s,
         executor_seconds=seconds,
-        cost=cost,
-        actions=tuple(actions),
+        price_per_hour=price_per_hour,
+    )
+    series = dict(found.series)
+    if history.executors:
+        times = np.array(series["time_s"], np.float64) + history.began_s
+        there = [(times >= e.ready_s) & (times < e.gone_s) for e in history.executors]
+        series["nodes"] = np.sum(there, axis=0).tolist()
+    cycles = [c for c in history.cycles if c.time_s > history.began_s]
+    if not cycles:
+        return replace(found, series=series)
+    summary = summary_of(cycles)
+    if summary.seconds:
+        seconds = summary.node_seconds * model.duration_s / summary.seconds
+    held, late = _measured(cycles, model)
+    if late is not None:
+        series["latency_s"] = late
+    return replace(
+        found,
+        latency_ms=summary.latency_ms if summary.latency_ms["mean"] is not None else found.latency_ms,
+        held=found.held if held is None else held,
+        executor_seconds=seconds,
+        cost=None if seconds is None else seconds / 3600.0 * price_per_hour,
+        actions=tuple(a for c in cycles for a in actions_of(c, history.began_s)),
+        series=series,
+    )
+
+
+def figures_of_batches(
+    ended: Ended,
+    model: Calibration,
+    *,
+    duration_s: float,
+    interval_s: float,
+    executor_seconds: float | None,
+    price_per_hour: float,
+) -> Figures:
+    """The figures of batches in the order they ended, real or simulated, where no loop was there to add them up."""
+    lengths = ended.log[:, kernel.ENDED] - ended.log[:, kernel.BEGAN]
+    sketch = ended.sketch()
+    late_s = {"mean": ended.statistic_s("mean"), **{n: sketch.quantile(q) for n, q in QUANTILES.items()}}
+    ticks = np.arange(interval_s, duration_s + 1e-9, interval_s)
+    shares, series = [], dict[str, Sequence[float | None]](time_s=ticks.tolist())
+    for constraint in model.dataflow.constraints:
+        mine = ended.of_query(_query_of(model, constraint))
+        late = over_windows(mine, constraint.statistic, constraint.window_s, ticks)
+        known = [one for one in late if one is not None]
+        if known:
+            shares.append(float(np.mean(np.array(known) <= constraint.bound_ms / 1e3)))
+        series.setdefault("latency_s", late)
+    return Figures(
+        latency_ms={name: None if s is None else 1e3 * s for name, s in late_s.items()},
+        batch_ms=1e3 * float(lengths.mean()) if len(lengths) else None,
+        held=min(shares, default=None),
+        executor_seconds=executor_seconds,
+        cost=None if executor_seconds is None else executor_seconds / 3600.0 * price_per_hour,
         series=series,
     )
 
@@ -120,51 +157,23 @@ def _ended(history: History, model: Calibration) -> Ended:
     return Ended.of_log(log[np.argsort(log[:, kernel.ENDED], kind="stable")], points)
 
 
-def _held(
-    history: History, model: Calibration, ended: Ended
-) -> tuple[float | None, dict[str, Sequence[float | None]]]:
-    """Share of the intervals in which each goal was held, of the worst one; and the first one's latency over time."""
-    ticks = np.arange(history.interval_s, model.duration_s + 1e-9, history.interval_s)
-    shares, series = [], dict[str, Sequence[float | None]]()
-    for number, constraint in enumerate(model.dataflow.constraints):
-        late = _measured(history, constraint, ticks) or _windows(
-            ended.of_query(_query_of(model, constraint)), constraint, ticks
-        )
-        known = [one for one in late if one is not None]
-        if known:
-            shares.append(float(np.mean(np.array(known) <= constraint.bound_ms / 1e3)))
-        if number == 0:
-            series["latency_s"] = late
-    times = ticks + history.began_s
-    series["time_s"] = ticks.tolist()
-    if history.executors:
-        series["nodes"] = np.sum(
-            [(times >= e.ready_s) & (times < e.gone_s) for e in history.executors], axis=0
-        ).tolist()
-    return (min(shares) if shares else None), series
-
-
 def _query_of(model: Calibration, constraint: Constraint) -> int:
     first = constraint.sequence.operators[0]
     found = [i for i, q in enumerate(model.engine.queries) if any(first in s.operators for s in q.stages)]
     return found[0] if found else 0
 
 
-def _windows(ended: Ended, constraint: Constraint, ticks: np.ndarray) -> list[float | None]:
-    ends = ended.log[:, kernel.ENDED]
-    first = np.searchsorted(ends, ticks - constraint.window_s, side="right")
-    last = np.searchsorted(ends, ticks, side="right")
-    return [
-        Ended(ended.log[a:b], ended.late_s[a:b]).statistic_s(constraint.statistic)
-        for a, b in zip(first, last, strict=True)
-    ]
-
-
-def _measured(history: History, constraint: Constraint, ticks: np.ndarray) -> list[float | None] | None:
-    """As the loop saw the same goal, if it had one; at the times of its cycles."""
-    found = [
-        next((c.latency_s for c in cycle.brief.constraints if c.name == constraint.name), None)
-        for cycle in history.cycles
-        if cycle.brief is not None and cycle.time_s > history.began_s
-    ]
-    return found[: len(ticks)] if any(late is not None for late in found) else None
+def _measured(cycles: Sequence[Cycle], model: Calibration) -> tuple[float | None, list[float | None] | None]:
+    """As the loop saw the same goals: share of the intervals in which the worst was held, and the first's course."""
+    shares, course = [], None
+    for constraint in model.dataflow.constraints:
+        late = [
+            next((c.latency_s for c in cycle.brief.constraints if c.name == constraint.name), None)
+            for cycle in cycles
+            if cycle.brief is not None
+        ]
+        known = [one for one in late if one is not None]
+        if known:
+            shares.append(float(np.mean(np.array(known) <= constraint.bound_ms / 1e3)))
+            course = course or late
+    return min(shares, default=None), course
