@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.api.machine_classes import executor_class
+from penstock.cli.output import nothing_printed
 from penstock.errors import InputError
 from tests.cli.running import penstock
+from tests.simulator.histories import EVENT_LOG, PROGRESS
 
 TOPICS = """
 name: topics
@@ -127,3 +131,64 @@ def test_an_executor_costs_its_share_of_a_machine(classes: str) -> None:
     assert (executor.minimum_s, executor.available) == (60, 3)
     with pytest.raises(InputError, match="did you mean 'small'"):
         executor_class("smal", classes, cores=1, available=None)
+
+
+def spark(*arguments: str) -> dict[str, Any]:
+    ran = penstock("plan", *arguments, "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)["spark"]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_settings_for_spark_can_be_pasted(flow: str, classes: str) -> None:
+    found = spark(flow, "--rate", "200", "--classes", classes)
+    assert found["alternates"] == {"classify": "mwe"}, "without a budget, the most value"
+    cores = found["executors"] * found["executor_cores"]
+    speed = {"small": 1.0, "big": 1.2, "odd-spot": 1.0}[found["class"]]
+    assert 0.8 * cores * speed >= 200 * 0.05, "a fifth of the cores stays free"
+    settings = found["settings"]
+    assert settings["standalone"]["spark.cores.max"] == str(cores)
+    assert settings["yarn"]["spark.executor.instances"] == str(found["executors"])
+    selector = "spark.kubernetes.executor.node.selector.node.kubernetes.io/instance-type"
+    assert settings["kubernetes"][selector] == found["class"]
+    assert found["carries_rps"] >= 200
+    assert found["next_cheaper"]["cost_per_hour"] < found["cost_per_hour"]
+    assert found["next_cheaper"]["value"] < found["value"]
+    assert found["prices"].endswith("classes.yaml")
+
+
+def test_a_budget_on_spark_takes_cheaper_alternates_and_says_what_more_money_brings(flow: str) -> None:
+    free = spark(flow, "--rate", "2000", "--classes", "current")
+    tight = spark(
+        flow, "--rate", "2000", "--classes", "current", "--budget", str(0.6 * free["cost_per_hour"])
+    )
+    assert tight["value"] < free["value"]
+    assert tight["cost_per_hour"] <= 0.6 * free["cost_per_hour"]
+    assert tight["next_better"]["value"] > tight["value"]
+    assert tight["next_better"]["cost_per_hour"] > 0.6 * free["cost_per_hour"]
+
+
+@pytest.mark.parametrize("recorded", [EVENT_LOG, PROGRESS])
+def test_a_recorded_run_is_planned_from_what_it_was_measured_to_do(recorded: Path) -> None:
+    once = spark(str(recorded), "--recorded")
+    twice = spark(str(recorded), "--recorded", "--rate", str(200 * once["rate_rps"]))
+    assert once["carries_rps"] >= once["rate_rps"]
+    assert twice["cost_per_hour"] > once["cost_per_hour"]
+    assert twice["executors"] * twice["executor_cores"] > once["executors"] * once["executor_cores"]
+
+
+def test_a_latency_that_no_executors_reach_is_explained(flow: str, tmp_path: Path) -> None:
+    goal = "constraints:\n  - {sequence: tweets -> classify -> topics, mean_ms: 10, window_s: 10}\n"
+    path = tmp_path / "fast.yaml"
+    path.write_text(Path(flow).read_text(encoding="utf-8") + goal, encoding="utf-8")
+    found = spark(str(path), "--rate", "20", "--classes", "m1")
+    assert "out of reach on any number of executors" in found["error"]
+
+
+def test_what_a_solver_prints_is_not_on_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
+    with nothing_printed():
+        os.write(1, b"HiGHS run time\n")
+    seen = capfd.readouterr()
+    assert seen.out == ""
+    assert "HiGHS" in seen.err

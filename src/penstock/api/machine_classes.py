@@ -18,7 +18,7 @@ from penstock.dataflow.errors import DataflowError
 from penstock.dataflow.yaml_document import MAX_BYTES, read_document
 from penstock.errors import InputError, did_you_mean
 from penstock.policies.provisioning import CATALOGUE
-from penstock.policies.provisioning.catalogue import spot
+from penstock.policies.provisioning.catalogue import PROVENANCE, spot
 from penstock.telemetry import MachineClass
 
 BILLING_S = {"hour": 3600.0, "second": 1.0}
@@ -90,6 +90,11 @@ def executor_class(name: str, classes: str, *, cores: int, available: int | None
     price = machine.price_per_hour * cores / machine.cores
     # Costs are measured on the very cores that run: these are the reference.
     return replace(machine, cores=cores, speed=1.0, price_per_hour=price, available=available)
+
+
+def provenance(reference: str) -> str:
+    """Where the prices and speeds of a set or a file are from."""
+    return PROVENANCE.get(reference, f"as written in {reference}")
 
 
 def machine_classes(reference: str) -> tuple[MachineClass, ...]:

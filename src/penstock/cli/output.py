@@ -6,7 +6,10 @@ go to standard error. Exit 0: done; 1: ran, but a goal that was asked for was mi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -18,6 +21,19 @@ BAD_INPUT = 2
 
 complaints = Console(stderr=True, highlight=False)
 results = Console(highlight=False)
+
+
+@contextmanager
+def nothing_printed() -> Iterator[None]:
+    """Sends to standard error what libraries write to standard output past Python, such as a solver's log."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def print_json(document: Mapping[str, Any]) -> None:

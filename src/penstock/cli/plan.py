@@ -1,4 +1,4 @@
-"""`penstock plan`: alternates, cores, machines and cost for a dataflow at a rate, before anything runs."""
+"""`penstock plan`: alternates, cores, machines, Spark settings and cost for a dataflow or a recorded run at a rate."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock import extensions
 from penstock.cli import options
-from penstock.cli.output import print_json, print_table, results
+from penstock.cli.output import nothing_printed, print_json, print_table, results
 from penstock.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -48,10 +49,20 @@ def plan(
         float | None, typer.Option(help="Cost per hour that the least value is worth; default: half.")
     ] = None,
     hours: Annotated[float, typer.Option(help="How long it will run.", min=0.01)] = 1.0,
+    recorded: Annotated[
+        bool,
+        typer.Option(
+            "--recorded", help="FLOW is a run: its id, 'last', an event log or a file of progress JSON."
+        ),
+    ] = False,
+    journal: options.Journal = None,
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:
-    """Deployment plan only: alternates, cores, machines, cost, and why."""
+    """Deployment plan only: alternates, cores, machines, settings for Spark, cost, and why."""
+    if recorded:
+        _plan_recorded(flow, rate or (), classes, budget, journal, json=json)
+        return
     from penstock.api.choices import find_flow
     from penstock.api.machine_classes import machine_classes
     from penstock.policies.provisioning import DemandError, Worth, demand_of, deploy_best
@@ -78,23 +89,89 @@ def plan(
         period_s=hours * 3600,
         seed=seed,
     )
-    documents = []
+    documents: list[dict[str, Any]] = []
     for name in deciders if policy == ALL else (policy,):
         began_s = time.process_time()
         try:
-            found = deciders[name](demand)
+            with nothing_printed():
+                found = deciders[name](demand)
         except DemandError as problem:
             if policy != ALL:
                 raise
             documents.append({"policy": name, "error": str(problem)})
             continue
         documents.append(plan_document(demand, found, time.process_time() - began_s))
+    for document in documents if policy == "best" else ():
+        document["spark"] = _for_spark(dataflow, demand, classes)
     if all("error" in d for d in documents):
         raise InputError(documents[0]["error"])
     if json:
         print_json({"plans": documents} if policy == ALL else documents[0])
     else:
         _print(documents)
+
+
+def _for_spark(dataflow: Dataflow, demand: Demand, classes: str) -> dict[str, Any]:
+    """The sizing for Spark, or why there is none."""
+    from penstock.api.machine_classes import provenance
+    from penstock.api.spark_plan import declared_workload, spark_plan
+    from penstock.policies.provisioning import DemandError
+
+    budget = demand.budget_per_hour if math.isfinite(demand.budget_per_hour) else None
+    try:
+        found = spark_plan(declared_workload(dataflow, demand), demand.classes, budget)
+    except DemandError as problem:
+        return {"error": str(problem)}
+    return {**found, "prices": provenance(classes)}
+
+
+def _plan_recorded(
+    run: str, rate: Sequence[str], classes: str, budget: float | None, journal: Path | None, *, json: bool
+) -> None:
+    from penstock.api.histories import find_history
+    from penstock.api.machine_classes import machine_classes, provenance
+    from penstock.api.spark_plan import recorded_workload, spark_plan
+    from penstock.simulator.calibration.fit import calibrate
+
+    try:
+        rates = [float(text) for text in rate]
+    except ValueError:
+        raise InputError(f"--rate of a recorded run takes N, not '{' '.join(rate)}'") from None
+    if len(rates) > 1 or not all(0 < r < math.inf for r in rates):
+        raise InputError("--rate of a recorded run takes one positive number: all its sources together")
+    work = recorded_workload(calibrate(find_history(run, journal)), rates[0] if rates else None)
+    found = {**spark_plan(work, machine_classes(classes), budget), "prices": provenance(classes)}
+    if json:
+        print_json({"spark": found})
+    else:
+        _print_spark(found)
+
+
+def _print_spark(found: dict[str, Any]) -> None:
+    if "error" in found:
+        results.print(f"Spark: {found['error']}", markup=False, highlight=False)
+        return
+    shown = [
+        ("chosen", found),
+        ("next cheaper", found["next_cheaper"]),
+        ("next better", found["next_better"]),
+    ]
+    print_table(
+        "On Spark",
+        ["", "class", "executors", "cores", "memory MiB", "value", "cost/h", "latency ms", "carries/s"],
+        [
+            [name, d["class"], d["executors"], d["executor_cores"], d["executor_memory_mib"], d["value"],
+             d["cost_per_hour"], d["latency_ms"], d["carries_rps"]]
+            for name, d in shown
+            if d is not None
+        ],
+    )  # fmt: skip
+    for manager, settings in found["settings"].items():
+        results.print(f"\n# {manager}", markup=False, highlight=False)
+        for key, value in settings.items():
+            results.print(f"--conf {key}={value}", markup=False, highlight=False, soft_wrap=True)
+    for note in (*found["assumed"], f"prices: {found['prices']}"):
+        results.print(note, style="dim", markup=False, highlight=False)
 
 
 def _rates(flow: Dataflow, given: Sequence[str]) -> dict[str, float]:
@@ -232,3 +309,6 @@ def _print(documents: list[dict[str, Any]]) -> None:
         results.print(f"{machine['count']} × {machine['class']} at {machine['price_per_hour']:g} an hour")
     for reason in documents[0]["why"]:
         results.print(f"[dim]{reason}[/]")
+    if "spark" in documents[0]:
+        results.print()
+        _print_spark(documents[0]["spark"])
