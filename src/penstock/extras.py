@@ -11,7 +11,8 @@ from penstock.errors import UserError
 EXTRA_OF = {
     "highspy": "solvers",
     "matplotlib": "plots",
-    "pymetis": "solvers",
+    "mtkahypar": "papers",
+    "pymetis": "papers",
 }
 """Library to the extra of `pyproject.toml` that brings it."""
 

@@ -32,7 +32,10 @@ EXTENSION = Extension(
     solvers={
         name: f"{_HERE}.i_scheduler.solvers:{function}"
         for name, function in {
+            "i-scheduler": "i_scheduler",
+            "i-scheduler-0": "i_scheduler_0",
             "metis": "metis",
+            "kahypar": "kahypar",
             "round-robin": "in_turn",
             "r-storm": "r_storm",
             "ols": "ols",

@@ -16,7 +16,6 @@ from penstock.control import PolicyRun, Settings
 from penstock.dataflow import Dataflow, FlowBuilder, together
 from penstock.dataflow.flow_loader import load_flow
 from penstock.errors import InputError, did_you_mean
-from penstock.extras import require
 from penstock.policies.elasticity import Elasticity
 from penstock.policies.interference import Interference
 from penstock.policies.placement import TaskPlacement
@@ -24,15 +23,9 @@ from penstock.policies.policy import OfferedPolicy
 from penstock.policies.provisioning import Provisioning
 from penstock.policies.shedding import Shedding
 
-
-def _placement() -> OfferedPolicy:
-    require("highspy", "pymetis")  # told now, not by a fault in every cycle
-    return TaskPlacement(time.monotonic)
-
-
 OWN: dict[str, Callable[[], OfferedPolicy]] = {
     "elasticity": Elasticity,
-    "placement": _placement,
+    "placement": lambda: TaskPlacement(time.monotonic),
     "shedding": Shedding,
     "interference": Interference,
     "provisioning": Provisioning,

@@ -12,6 +12,7 @@ from penstock import extensions
 from penstock.cli import options
 from penstock.cli.output import complaints, print_json, print_table, results
 from penstock.errors import InputError, did_you_mean
+from penstock.extras import MissingExtraError
 
 if TYPE_CHECKING:
     from penstock.policies.placement import PlacementProblem
@@ -36,17 +37,15 @@ def place(
 ) -> None:
     """Place a task graph on nodes so that little crosses the network."""
     from penstock.cli.placement_document import placement_document
-    from penstock.policies.placement import SOLVERS, DoesNotFitError
+    from penstock.policies.placement import SOLVERS, DoesNotFitError, compile_kernels
     from penstock.policies.placement import place as place_tasks
-    from penstock.policies.placement.refinement import COMPILE_ABOVE_TASKS
 
     solvers = {**SOLVERS, **{n: extensions.load(r) for n, r in extensions.installed().solvers.items()}}
     if policy not in (*solvers, ALL):
         raise InputError(f"no placement policy '{policy}'{did_you_mean(policy, [*solvers, ALL])}")
     found = _problem(problem, benchmark, tasks, cluster)
-    if found.tasks > COMPILE_ABOVE_TASKS:
-        with complaints.status("loading compiled kernels; the first time on a machine they are compiled …"):
-            place_tasks(found, clock=time.perf_counter, seconds=0.05)
+    with complaints.status("loading compiled kernels; the first time on a machine they are compiled …"):
+        compile_kernels()
     documents = []
     for name in solvers if policy == ALL else (policy,):
         try:
@@ -54,7 +53,7 @@ def place(
                 found, clock=time.perf_counter, policy=name, seconds=seconds, solvers=solvers
             )
             documents.append(placement_document(found, placement))
-        except DoesNotFitError as missing:
+        except (DoesNotFitError, MissingExtraError) as missing:
             if policy != ALL:
                 raise
             # Some of the published rules give up where others find a way: that belongs into the comparison.

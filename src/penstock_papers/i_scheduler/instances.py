@@ -127,6 +127,53 @@ def random_cluster(
     )
 
 
+def random_instance(seed: int) -> PlacementProblem:
+    """A made-up cluster of 30 to 300 tasks on unequal nodes filled to 60 to 97 %; every third has two resources."""
+    rng = np.random.default_rng([seed, 2])
+    tasks = int(rng.integers(30, 301))
+    return random_cluster(
+        tasks=tasks,
+        nodes=int(rng.integers(3, max(4, tasks // 6) + 1)),
+        seed=seed,
+        fill=float(rng.uniform(0.6, 0.97)),
+        resources=("cpu", "memory") if seed % 3 == 0 else ("cpu",),
+    )
+
+
+def planted_groups(seed: int, *, most_tasks: int = 300) -> tuple[PlacementProblem, Ints]:
+    """20 tasks or more in groups that exactly fill unequal nodes, and which group each task is in.
+
+    A group is a random tree and twice as many streams again; a seventh as much traffic runs between groups. Loads are
+    all 1, whole numbers up to 5, or anything from 0.5 to 1.5, by turns of the seed.
+    """
+    rng = np.random.default_rng([seed, 1])
+    tasks = int(rng.integers(20, most_tasks + 1))
+    nodes = int(rng.integers(3, max(4, tasks // 8 + 1)))
+    shares = rng.uniform(1.0, 4.0, nodes)
+    ends = np.rint(np.cumsum(shares / shares.sum()) * (tasks - 2 * nodes)).astype(np.int64)
+    group = rng.permutation(np.repeat(np.arange(nodes), 2 + np.diff(ends, prepend=0)))
+    loads = (np.ones(tasks), rng.integers(1, 6, tasks).astype(np.float64), rng.uniform(0.5, 1.5, tasks))[
+        seed % 3
+    ]
+    inside: list[tuple[int, int]] = []
+    for n in range(nodes):
+        held = rng.permutation(np.flatnonzero(group == n))
+        inside += [(int(held[rng.integers(i)]), int(held[i])) for i in range(1, len(held))]
+        inside += [tuple(rng.choice(held, 2, replace=False).tolist()) for _ in range(2 * len(held))]
+    between = rng.integers(0, tasks, (2 * tasks, 2))
+    between = between[group[between[:, 0]] != group[between[:, 1]]]
+    strong, weak = rng.lognormal(2.0, 0.5, len(inside)), rng.lognormal(0.0, 0.5, len(between))
+    streams = np.concatenate([np.array(inside), between])
+    problem = placement_problem(
+        loads=loads,
+        capacities=np.bincount(group, weights=loads, minlength=nodes),
+        sources=streams[:, 0],
+        targets=streams[:, 1],
+        rates=np.concatenate([strong, weak * (strong.sum() / 7.0 / weak.sum())]),
+    )
+    return problem, group
+
+
 def _dataflows(tasks: int, rng: np.random.Generator) -> tuple[Ints, Ints, Ints, np.ndarray]:
     operators = np.empty(tasks, dtype=np.int64)
     sources, targets, rates = [_NO_TASKS], [_NO_TASKS], [np.empty(0)]

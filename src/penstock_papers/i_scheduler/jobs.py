@@ -28,22 +28,14 @@ def members(problem: PlacementProblem) -> dict[int, list[int]]:
     return tasks
 
 
-def breadth_first(problem: PlacementProblem) -> list[int]:
-    """Operators breadth-first from those that nothing feeds; what a cycle hides comes last, by number."""
+def neighbours(problem: PlacementProblem) -> dict[int, list[int]]:
+    """Operators that each operator sends to, then those it gets from; one that does both stands twice."""
     followers = _followers(problem)
-    fed = {b for after in followers.values() for b in after}
-    order: list[int] = []
-    seen: set[int] = set()
-    roots = [o for o in followers if o not in fed]
-    for root in [*roots, *followers]:
-        queue = [] if root in seen else [root]
-        seen.add(root)
-        for operator in queue:
-            order.append(operator)
-            fresh = [b for b in followers[operator] if b not in seen]
-            seen.update(fresh)
-            queue.extend(fresh)
-    return order
+    before: dict[int, list[int]] = {operator: [] for operator in followers}
+    for operator, after in followers.items():
+        for b in after:
+            before[b].append(operator)
+    return {operator: followers[operator] + before[operator] for operator in followers}
 
 
 def producers_first(problem: PlacementProblem) -> list[int]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from penstock.policies.placement import Placement
-from penstock.policies.placement.iterative import calibrated_threshold
 from penstock_papers.common.figures import Reference, Reproduction, Row, Tell
 from penstock_papers.i_scheduler.instances import Instance, benchmarks, random_cluster
 from penstock_papers.i_scheduler.schedules import (
@@ -19,7 +18,7 @@ from penstock_papers.i_scheduler.schedules import (
     taxi_routes,
     tuples_under_way,
 )
-from penstock_papers.i_scheduler.solvers import BASELINES, POLICIES, compile_kernels, place
+from penstock_papers.i_scheduler.solvers import POLICIES, RIVALS, compile_kernels, place, threshold
 
 SECONDS = 1.0
 LARGE_TASKS, LARGE_NODES, LARGE_S, LARGE_LIMIT_S = 10_000, 500, 9.0, 10.0
@@ -38,13 +37,13 @@ def reproduce(*, plot: Path | None = None, tell: Tell = lambda _: None, large: b
     """All rows. Time is CPU time, so that neighbours on the machine do not count."""
     tell("calibrating φ")
     compile_kernels(time.process_time)
-    threshold = calibrated_threshold(SECONDS, time.process_time)
+    phi = threshold(SECONDS)
     instances = list(benchmarks())
     placements = []
     for instance in instances:
         tell(f"{instance.shape}, {instance.cluster}, {instance.tasks} tasks")
-        placements.append({policy: _placed(instance, policy, threshold) for policy in POLICIES})
-    rows, references = micro_rows(instances, placements, threshold)
+        placements.append({policy: _placed(instance, policy) for policy in POLICIES})
+    rows, references = micro_rows(instances, placements, phi)
     if large:
         more = _large(tell)
         rows, references = [*rows, *more[0]], [*references, *more[1]]
@@ -66,7 +65,7 @@ def reproduce(*, plot: Path | None = None, tell: Tell = lambda _: None, large: b
         references=(*references, *application_references),
         plots=plots,
         details={
-            "phi": threshold,
+            "phi": phi,
             "instances": [_detail(i, p) for i, p in zip(instances, placements, strict=True)],
             "applications": [
                 {"application": app, "nodes": nodes, **asdict(schedule)}
@@ -78,7 +77,7 @@ def reproduce(*, plot: Path | None = None, tell: Tell = lambda _: None, large: b
 
 
 def micro_rows(
-    instances: list[Instance], placements: list[dict[str, Placement]], threshold: int
+    instances: list[Instance], placements: list[dict[str, Placement]], phi: int
 ) -> tuple[list[Row], list[Reference]]:
     """What the 72 instances come to."""
     best = [p["exact"].cost for p in placements]
@@ -132,9 +131,7 @@ def micro_rows(
         )
         for policy in POLICIES
     ]
-    references.append(
-        Reference(trial=trial, metric="φ for θ = 1 s, tasks", paper=None, simulated=float(threshold))
-    )
+    references.append(Reference(trial=trial, metric="φ for θ = 1 s, tasks", paper=None, simulated=float(phi)))
     references += [
         Reference(
             trial=f"{i.shape}, {i.cluster}, {i.tasks} tasks",
@@ -189,20 +186,18 @@ def throughput_rows(
     return rows, references
 
 
-def _placed(instance: Instance, policy: str, threshold: int) -> Placement:
-    return place(
-        instance.problem, policy=policy, clock=time.process_time, seconds=SECONDS, threshold=threshold
-    )
+def _placed(instance: Instance, policy: str) -> Placement:
+    return place(instance.problem, policy=policy, clock=time.process_time, seconds=SECONDS)
 
 
 def _large(tell: Tell) -> tuple[list[Row], list[Reference]]:
     problem = random_cluster(tasks=LARGE_TASKS, nodes=LARGE_NODES, seed=1)
     found = {}
-    for policy in ("default", *BASELINES):
+    for policy in ("default", *RIVALS):
         tell(f"{LARGE_TASKS:,} tasks on {LARGE_NODES} nodes, {policy}")
         found[policy] = place(problem, policy=policy, clock=time.process_time, seconds=LARGE_S)
     trial = f"{LARGE_TASKS:,} tasks on {LARGE_NODES} unequal nodes"
-    best = min((found[b] for b in BASELINES), key=lambda p: p.cost)
+    best = min((found[b] for b in RIVALS), key=lambda p: p.cost)
     rows = [
         Row(
             trial=trial,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from penstock.policies.placement.packing import placed_rest, room_for
 from penstock.policies.placement.problem import UNPLACED, Assignment, Floats, Ints, PlacementProblem
 from penstock_papers.i_scheduler.jobs import jobs, members, producers_first
+from penstock_papers.i_scheduler.packing import placed_rest, room_for
 
 
 def flink(problem: PlacementProblem) -> Assignment:

@@ -7,13 +7,12 @@ cannot place any more goes to the node it talks to most among those with room, s
 from __future__ import annotations
 
 import math
-from itertools import zip_longest
 
 import numpy as np
 
-from penstock.policies.placement.packing import connections, placed_rest, room_for
 from penstock.policies.placement.problem import UNPLACED, Assignment, Floats, PlacementProblem
-from penstock_papers.i_scheduler.jobs import breadth_first, jobs, members
+from penstock_papers.i_scheduler.jobs import jobs, members, neighbours
+from penstock_papers.i_scheduler.packing import connections, contracted, placed_rest, room_for
 from penstock_papers.i_scheduler.pairing import paired
 
 
@@ -39,36 +38,45 @@ def round_robin(problem: PlacementProblem) -> Assignment:
     return placed_rest(problem, result)
 
 
-def r_storm(problem: PlacementProblem, *, soft: tuple[str, ...] = ()) -> Assignment:
-    """R-Storm: tasks breadth-first over the operators, each to the node nearest in resource space.
+def r_storm(problem: PlacementProblem) -> Assignment:
+    """R-Storm as Storm 1.1.1 ships it, the version of the paper's trials: components by connections, nodes in order.
 
-    Peng, Hosseini, Hong, Farivar and Campbell, R-Storm: Resource-aware scheduling in Storm, Middleware 2015,
-    in our reading without the original at hand. One job after the other: operators in breadth-first order from the
-    sources, one task of each in turn; the first task on the node with most resources (the reference), every other
-    on the node that minimises the Euclidean distance between what the task needs and what the node has left, with
-    the network distance to the reference node as one more axis. Resources in `soft` may be exceeded, as the paper
-    allows for CPU and bandwidth; none by default, so that its placements can be compared.
+    Apache Storm, DefaultResourceAwareStrategy (Peng, Hosseini, Hong, Farivar and Campbell, R-Storm: Resource-aware
+    scheduling in Storm, Middleware 2015, is its origin). One job after the other. Nodes are sorted once for a job, by
+    the smallest share of what is free in any resource, then by the mean share, then by id; every executor goes to the
+    first of them that has room in all resources. It sees numbers of tasks and connections, not traffic.
     """
     problem.require_room()
-    hard = np.array([name not in soft for name in problem.resources])
-    scale = problem.limits.max(axis=0)
-    scale = np.where(scale > 0, scale, 1.0)
     free = problem.limits.copy()
     result = np.full(problem.tasks, UNPLACED, dtype=np.int64)
-    for job in _task_order(problem):
-        reference: int | None = None
+    for job in executor_orders(problem):
+        share = _ratio(free, np.maximum(free.sum(axis=0), 1e-300))
+        nodes = np.lexsort((np.arange(problem.nodes), -share.mean(axis=1), -share.min(axis=1)))
         for task in job:
-            fitting = np.flatnonzero(room_for(problem.loads[task][hard], free[:, hard]))
-            if not len(fitting):
-                continue
-            if reference is None:
-                node = reference = int(fitting[np.argmax((free[fitting] / scale).sum(axis=1))])
-            else:
-                apart = ((free[fitting] - problem.loads[task]) / scale) ** 2
-                node = int(fitting[np.argmin(apart.sum(axis=1) + (fitting != reference))])
-            result[task] = node
-            free[node] -= problem.loads[task]
+            fitting = nodes[room_for(problem.loads[task], free[nodes])]
+            if len(fitting):
+                result[task] = fitting[0]
+                free[fitting[0]] -= problem.loads[task]
     return placed_rest(problem, result)
+
+
+def executor_orders(problem: PlacementProblem) -> list[list[int]]:
+    """Tasks of each job in the order in which Storm 1.1.1 places them.
+
+    Components by the connections they need (tasks times tasks of each neighbour), most first; then of each such
+    component and of each of its neighbours, those with most tasks first, one task in turn, until they have none left.
+    """
+    job_of, tasks_of = jobs(problem), members(problem)
+    beside = neighbours(problem)
+    waiting = {operator: list(tasks) for operator, tasks in tasks_of.items()}
+    needed = {o: len(tasks_of[o]) * sum(len(tasks_of[n]) for n in beside[o]) for o in tasks_of}
+    orders: dict[int, list[int]] = {int(job): [] for job in np.unique(job_of)}
+    for component in sorted(tasks_of, key=lambda o: (-needed[o], o)):
+        near = sorted(set(beside[component]), key=lambda o: (-len(tasks_of[o]), o))
+        order = orders[int(job_of[tasks_of[component][0]])]
+        while turn := [waiting[o].pop(0) for o in (component, *near) if waiting[o]]:
+            order.extend(turn)
+    return list(orders.values())
 
 
 def t_storm(problem: PlacementProblem, *, consolidation: float = 2.0) -> Assignment:
@@ -119,7 +127,7 @@ def ols(
         used = int(in_worker.max(initial=-1)) + 1
         in_worker[waiting] = used + np.arange(len(waiting))
     _, labels = np.unique(in_worker, return_inverse=True)
-    between_workers = problem.contracted(labels)
+    between_workers = contracted(problem, labels)
     workers = between_workers.tasks
     most = max(1, min(problem.nodes, workers))
     fewest = math.ceil(workers / most)
@@ -153,17 +161,6 @@ def _on_more_nodes(problem: PlacementProblem, assignment: Assignment, wanted: in
                 break
         else:
             return result
-
-
-def _task_order(problem: PlacementProblem) -> list[list[int]]:
-    """Tasks of each job in R-Storm's order: operators breadth-first, then one task of each in turn."""
-    job_of, tasks_of = jobs(problem), members(problem)
-    operators: dict[int, list[list[int]]] = {}
-    for operator in breadth_first(problem):
-        operators.setdefault(int(job_of[tasks_of[operator][0]]), []).append(tasks_of[operator])
-    return [
-        [t for turn in zip_longest(*lists) for t in turn if t is not None] for lists in operators.values()
-    ]
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:

@@ -1,14 +1,13 @@
 """Each published rule against a case worked out by hand."""
 
 import numpy as np
-import pytest
 
-from penstock.policies.placement.partition import largest_nodes, metis_alone, metis_on
 from penstock.policies.placement.problem import UNPLACED, placement_problem
-from penstock_papers.i_scheduler.jobs import breadth_first, jobs, producers_first
+from penstock_papers.i_scheduler.jobs import jobs, neighbours, producers_first
 from penstock_papers.i_scheduler.pairing import _pair_up, _pair_up_compiled, paired
+from penstock_papers.i_scheduler.partition import largest_nodes, metis_alone, metis_on
 from penstock_papers.i_scheduler.slots import flink, least_cpu
-from penstock_papers.i_scheduler.storm import ols, r_storm, round_robin, t_storm
+from penstock_papers.i_scheduler.storm import executor_orders, ols, r_storm, round_robin, t_storm
 
 
 def chain(tasks_per_operator, capacities, **more):
@@ -36,25 +35,29 @@ def test_round_robin_deals_tasks_out_and_skips_full_nodes():
     assert round_robin(problem).tolist() == [2, 1, 0, 2, 1, 2]
 
 
-def test_r_storm_takes_one_task_of_each_operator_in_turn_and_stays_near():
-    problem = chain([2, 2], [2, 3])
-    # Order: a0, b0, a1, b1. a0 goes to node 1, which has most; b0 stays with the reference, as does a1.
-    assert r_storm(problem).tolist() == [1, 1, 1, 0]
+def test_r_storm_orders_components_by_connections_each_with_its_neighbours():
+    # Connections: a 1*3, b 3*(1+2), c 2*3. So b first, with c (more tasks) before a, one task in turn.
+    problem = chain([1, 3, 2], [9])
+    a, b, c = 0, (1, 2, 3), (4, 5)
+    assert executor_orders(problem) == [[b[0], c[0], a, b[1], c[1], b[2]]]
 
 
-def test_r_storm_may_exceed_soft_resources_only():
+def test_r_storm_fills_nodes_in_order_the_one_with_most_first():
+    # Order a0 b0 a1 b1: node 1 has most and takes three, what is left goes to the next.
+    assert r_storm(chain([2, 2], [2, 3])).tolist() == [1, 1, 1, 0]
+
+
+def test_r_storm_sorts_nodes_by_their_scarcest_resource_and_exceeds_none():
     problem = placement_problem(
         loads=[[2, 1], [2, 1]],
-        capacities=[[3, 4], [3, 1]],
+        capacities=[[9, 1], [4, 4], [2, 2]],
         sources=[0],
         targets=[1],
+        operators=[0, 1],
         resources=["cpu", "memory"],
     )
-    assert problem.fits(r_storm(problem))
-    soft = r_storm(problem, soft=("cpu",))
-    # With CPU soft, both tasks sit on the node whose memory allows it: 4 CPU on a node of 3.
-    assert soft.tolist() == [0, 0]
-    assert not problem.fits(soft)
+    # Node 0 has most CPU, but a seventh of the memory; node 1 has at least a quarter of both.
+    assert r_storm(problem).tolist() == [1, 1]
 
 
 def test_t_storm_places_busy_tasks_first_where_they_add_least_traffic():
@@ -176,8 +179,7 @@ def test_the_largest_nodes_are_the_fewest_that_hold_all():
     assert set(metis_on(problem, largest_nodes(problem, 1.0)).tolist()) <= {1, 3}
 
 
-@pytest.mark.parametrize("order", [breadth_first, producers_first])
-def test_orders_reach_every_operator_once_even_in_cycles(order):
+def test_producers_come_first_and_every_operator_once_even_in_cycles():
     problem = placement_problem(
         loads=np.ones(5),
         capacities=[9],
@@ -185,10 +187,14 @@ def test_orders_reach_every_operator_once_even_in_cycles(order):
         targets=[1, 2, 1, 4],
         operators=[0, 1, 2, 3, 4],
     )
-    found = order(problem)
+    found = producers_first(problem)
     assert sorted(found) == [0, 1, 2, 3, 4]
     assert found.index(0) < found.index(1)
     assert found.index(3) < found.index(4)
+
+
+def test_neighbours_are_operators_on_either_side():
+    assert neighbours(chain([2, 1, 1], [9])) == {0: [1], 1: [2, 0], 2: [1]}
 
 
 def test_jobs_are_what_streams_connect():

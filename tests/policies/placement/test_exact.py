@@ -4,9 +4,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from penstock.policies.placement import exact
 from penstock.policies.placement.budget import budget_of
-from penstock.policies.placement.counts import count_problem, enumerate_patterns, patterns_of, task_groups
-from penstock.policies.placement.exact import grain_of, proved
+from penstock.policies.placement.exact import (
+    _patterns,
+    _patterns_of,
+    grain_of,
+    node_classes,
+    proved,
+    task_groups,
+)
 from penstock.policies.placement.placement import place
 from penstock.policies.placement.problem import DoesNotFitError, placement_problem
 from penstock_papers.i_scheduler.instances import benchmark, benchmarks
@@ -83,24 +90,35 @@ def test_interchangeable_tasks_and_nodes_are_found():
     groups = task_groups(diamond)
     # Source and sink tasks all talk to every task in the middle: they are alike, and so are those in the middle.
     assert sorted(len(g) for g in groups) == [8, 24]
-    assert [len(nodes) for nodes in count_problem(diamond, groups).classes] == [3, 3, 4]
+    assert [len(nodes) for nodes in node_classes(diamond, groups)] == [3, 3, 4]
 
 
-def test_tasks_with_a_home_and_a_price_are_not_interchangeable():
-    problem = placement_problem(loads=[1, 1], capacities=[1, 1], running=[0, 1], move_prices=[3, 3])
-    assert len(task_groups(problem)) == 2
-    answer = solve(problem)
-    assert answer.assignment.tolist() == [0, 1]
+def test_nodes_that_are_home_to_tasks_are_alike_only_at_the_same_prices():
+    problem = placement_problem(
+        loads=[1, 1, 1], capacities=[2, 2, 2], running=[0, 1, 2], move_prices=[3, 3, 5], rates=()
+    )
+    (group,) = groups = task_groups(problem)
+    assert len(group) == 3
+    assert [nodes.tolist() for nodes in node_classes(problem, groups)] == [[0, 1], [2]]
+    assert solve(problem).assignment.tolist() == [0, 1, 2]
 
 
-def test_patterns_are_all_fillings_of_a_node():
+def test_patterns_are_all_fillings_of_a_node(monkeypatch):
     problem = placement_problem(loads=[1, 1, 2], capacities=[2, 2], sources=[0, 1], targets=[2, 2])
-    counts = count_problem(problem, task_groups(problem))
-    (patterns,) = enumerate_patterns(counts, 100)
-    assert sorted(map(tuple, patterns.tolist())) == [(0, 0), (0, 1), (1, 0), (2, 0)]
-    assert enumerate_patterns(counts, 3) is None
-    (first, second) = patterns_of(counts, np.array([0, 0, 1]))
-    assert (first[1].tolist(), second[1].tolist()) == ([2, 0], [0, 1])
+    patterns = _patterns(problem)
+    assert sorted(map(tuple, patterns.counts.tolist())) == [(0, 0), (0, 1), (1, 0), (2, 0)]
+    used = patterns.counts[_patterns_of(problem, patterns, np.array([0, 0, 1]))]
+    assert sorted(map(tuple, used.tolist())) == [(0, 1), (2, 0)]
+    monkeypatch.setattr(exact, "PATTERN_CELLS", 6)
+    assert _patterns(problem) is None
+
+
+@pytest.mark.parametrize("policy", ["exact", "default"])
+def test_solvers_print_nothing(policy, capfd):
+    for instance in benchmarks():
+        if instance.cluster == "heterogeneous" and instance.tasks in (10, 24):
+            place(instance.problem, policy=policy, clock=time.monotonic, seconds=LONG_S)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_packing_that_cannot_exist_is_proved_so():

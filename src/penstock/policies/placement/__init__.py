@@ -18,10 +18,9 @@ from penstock.policies.placement.replacement import (
     Keep,
     Replace,
     ReplacementMemory,
-    ReplacementOptions,
     replacement,
-    trade_offs,
 )
+from penstock.policies.placement.search import compile_kernels
 
 __all__ = [
     "DEFAULT_POLICY",
@@ -36,10 +35,9 @@ __all__ = [
     "PlacementProblem",
     "Replace",
     "ReplacementMemory",
-    "ReplacementOptions",
     "TaskPlacement",
+    "compile_kernels",
     "place",
     "placement_problem",
     "replacement",
-    "trade_offs",
 ]

@@ -104,6 +104,7 @@ def running(snapshot: Snapshot, traffic: MeasuredTraffic, options: PlacementOpti
         task_ids=[snapshot.task_id(row) for row in rows.tolist()],
         node_ids=nodes.ids,
         resources=resources,
+        hosts=np.unique(nodes.hosts, return_inverse=True)[1],
     )
     return Running(problem=problem, rows=rows, movable=movable, move_costs=costs)
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock.policies.placement.placement import DEFAULT_POLICY, SOLVERS
-from penstock.policies.placement.replacement import ReplacementOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +15,9 @@ class PlacementOptions:
     solver: str = DEFAULT_POLICY
     """How to place: a name that `penstock place --policy` takes."""
     seconds: float = 1.0
-    """Time the solver may take for one look, in seconds; above 0."""
+    """Most time the solver may take for one look, in seconds; above 0."""
+    rounds: int = 16
+    """Rounds of search for one look; where they end in time, a replay decides alike on any machine; at least 1."""
     every_s: float = 30.0
     """Seconds between two looks; above 0."""
     least_gain: float = 0.05
@@ -43,24 +44,16 @@ class PlacementOptions:
     def __post_init__(self) -> None:
         if self.solver not in SOLVERS:
             raise ValueError(f"no solver '{self.solver}'; there are {', '.join(SOLVERS)}")
-        for name in ("seconds", "every_s", "memory_s"):
+        for name in ("seconds", "every_s", "memory_s", "horizon_s"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0 s, not {getattr(self, name)}")
-        for name in ("uneven", "pause_s"):
+        for name in ("uneven", "pause_s", "cool_down_s"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} cannot be negative: {getattr(self, name)}")
+        for name in ("most_moves", "rounds", "confirmations"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is at least 1, not {getattr(self, name)}")
         if not 0 < self.utilisation <= 1:
             raise ValueError(f"utilisation lies in (0, 1], not {self.utilisation}")
-        if self.most_moves < 1:
-            raise ValueError(f"most_moves is at least 1, not {self.most_moves}")
-        _ = self.replacement
-
-    @property
-    def replacement(self) -> ReplacementOptions:
-        """The part of the options that says when a running placement is left."""
-        return ReplacementOptions(
-            horizon_s=self.horizon_s,
-            least_gain=self.least_gain,
-            cool_down_s=self.cool_down_s,
-            confirmations=self.confirmations,
-        )
+        if not 0 <= self.least_gain <= 1:
+            raise ValueError(f"least_gain lies in [0, 1], not {self.least_gain}")

@@ -9,14 +9,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from penstock.dataflow.graph import OperatorId
+from penstock.extras import require
 from penstock.policies.actions import Cost, Expectation, Move
-from penstock.policies.placement.budget import Budget, Clock, budget_of
-from penstock.policies.placement.iterative import calibrated_threshold
+from penstock.policies.placement.budget import Clock
 from penstock.policies.placement.measured import MeasuredTraffic, Running, running
 from penstock.policies.placement.options import PlacementOptions
 from penstock.policies.placement.placement import place
 from penstock.policies.placement.problem import Assignment, DoesNotFitError, Ints, PlacementProblem
 from penstock.policies.placement.replacement import Replace, ReplacementMemory, replacement
+from penstock.policies.placement.search import compile_kernels
 from penstock.policies.policy import Proposal
 from penstock.policies.reasons import Fact, Reason
 from penstock.telemetry import Snapshot
@@ -38,8 +39,8 @@ class PlacementMemory:
 class TaskPlacement:
     """Little traffic between nodes: moves tasks of a running dataflow when the saving is worth the moves.
 
-    The solver's time is read from the clock handed in; all else from snapshots. A problem that the solver finishes
-    within its time (the usual case up to some hundred tasks) is decided alike in every replay.
+    The solver's work is limited by rounds of search; the clock handed in is only an upper limit. Where a proof or the
+    rounds end before it (the usual case up to some hundred tasks), a replay decides alike.
     """
 
     name = "placement"
@@ -47,11 +48,12 @@ class TaskPlacement:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._phi: dict[float, int] = {}
-        """Seconds to what I-Scheduler's exact solver can do in them here: a fact about the machine, looked up once."""
 
     def start(self, options: PlacementOptions) -> PlacementMemory:
-        """No traffic known."""
+        """No traffic known. Loads what `decide` needs: no cycle waits for it, and what is missing is told now."""
+        if options.solver == "exact":
+            require("highspy")
+        compile_kernels()
         return PlacementMemory()
 
     def decide(
@@ -71,11 +73,10 @@ class TaskPlacement:
         verdict, deciding = replacement(
             now.problem,
             memory.deciding,
-            options.replacement,
+            options,
             move_costs=now.move_costs,
             now_s=snapshot.time_s,
-            budget=budget_of(options.seconds, self._clock),
-            solve=lambda problem, budget: self._solved(problem, budget, options, snapshot.seed),
+            solve=lambda problem: self._solved(problem, options, snapshot.seed),
         )
         memory = replace(memory, looked_s=snapshot.time_s, deciding=deciding)
         if not isinstance(verdict, Replace):
@@ -85,20 +86,16 @@ class TaskPlacement:
         memory = replace(memory, targets=targets, facts=dict(verdict.facts))
         return self._carried_on(snapshot, now, memory, options)
 
-    def _solved(
-        self, problem: PlacementProblem, budget: Budget, options: PlacementOptions, seed: int
-    ) -> Assignment:
-        """What the chosen solver makes of the problem; where its rule finds no room, what runs."""
-        if options.solver == "i-scheduler" and options.seconds not in self._phi:
-            self._phi[options.seconds] = calibrated_threshold(options.seconds, self._clock)
+    def _solved(self, problem: PlacementProblem, options: PlacementOptions, seed: int) -> Assignment:
+        """What the chosen solver makes of the problem; where it finds no room, what runs."""
         with suppress(DoesNotFitError):
             return place(
                 problem,
                 policy=options.solver,
                 clock=self._clock,
-                seconds=budget.remaining_s(),
+                seconds=options.seconds,
+                rounds=options.rounds,
                 seed=seed % 2**16,
-                threshold=self._phi.get(options.seconds, 0),
             ).assignment
         return problem.running
 

@@ -8,7 +8,8 @@ equations 1 to 5).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,33 +26,21 @@ CAPACITY_TOLERANCE = 1e-9
 
 UNPLACED = -1
 
+SAME_HOST = 0.1
+"""What traffic between two nodes of one host weighs: it crosses processes, but no network."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True)
 class Missing:
-    """One thing a cluster lacks: a resource in total, room for one task, or a packing of all of them."""
+    """One thing a cluster lacks, in words."""
 
-    kind: str
-    """`total` (all nodes together are too small), `task` (no node holds this task), `task-mix` (each of its
-    resources exists somewhere, but not on one node), `packing` (sums fit, but no division of the tasks was found)
-    or `proved` (none exists)."""
-    resource: str | None = None
-    needed: float | None = None
-    available: float | None = None
-    task: str | None = None
+    kind: Literal["total", "task", "task-mix", "packing", "proved"]
+    """All nodes together are too small; no node holds a task; each of its resources exists somewhere, but not on one
+    node; no division of the tasks was found; none exists."""
+    text: str
 
     def __str__(self) -> str:
-        if self.kind == "total":
-            return f"{self.resource}: tasks need {self.needed:g}, all nodes together have {self.available:g}"
-        if self.kind == "task":
-            most = f"no node offers more than {self.available:g}"
-            return f"task {self.task!r}: needs {self.needed:g} {self.resource}, {most}"
-        if self.kind == "task-mix":
-            return f"task {self.task!r}: no single node has all the resources it needs"
-        if self.kind == "proved":
-            return (
-                "every resource suffices in total, but no division of the tasks over the nodes fits (proved)"
-            )
-        return f"every resource suffices in total, but no node has room left for task {self.task!r}"
+        return self.text
 
 
 class DoesNotFitError(UserError, ValueError):
@@ -60,6 +49,17 @@ class DoesNotFitError(UserError, ValueError):
     def __init__(self, missing: Sequence[Missing]) -> None:
         super().__init__("; ".join(map(str, missing)))
         self.missing = tuple(missing)
+
+    @property
+    def proved(self) -> bool:
+        """True if no placement exists; False if none was found."""
+        return all(lack.kind != "packing" for lack in self.missing)
+
+
+def no_packing(task: str) -> DoesNotFitError:
+    """No division of the tasks was found; `task` was left over."""
+    text = f"every resource suffices in total, but no node has room left for task {task!r}"
+    return DoesNotFitError([Missing("packing", text)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,6 +83,8 @@ class PlacementProblem:
     task_ids: tuple[str, ...]
     node_ids: tuple[str, ...]
     resources: tuple[str, ...]
+    hosts: Ints
+    """[nodes]: host of each node, from 0 on: Spark may run several executors on one."""
     adjacency: sparse.csr_array = field(init=False)
     """[tasks, tasks]: traffic of each pair in both directions, symmetric, without diagonal."""
     limits: Floats = field(init=False)
@@ -93,16 +95,11 @@ class PlacementProblem:
         nodes = self.capacities.shape[0]
         if self.capacities.shape[1] != resources or len(self.resources) != resources:
             raise ValueError("loads, capacities and resource names must agree on the number of resources")
-        for name, length in (
-            ("operators", tasks),
-            ("running", tasks),
-            ("move_prices", tasks),
-            ("task_ids", tasks),
-        ):
+        of_task = dict.fromkeys(("operators", "running", "move_prices", "task_ids"), ("task", tasks))
+        of_node = dict.fromkeys(("node_ids", "hosts"), ("node", nodes))
+        for name, (what, length) in (of_task | of_node).items():
             if len(getattr(self, name)) != length:
-                raise ValueError(f"{name} must have one entry per task ({length})")
-        if len(self.node_ids) != nodes:
-            raise ValueError(f"node_ids must have one entry per node ({nodes})")
+                raise ValueError(f"{name} must have one entry per {what} ({length})")
         for name in ("loads", "capacities", "rates", "move_prices"):
             values = getattr(self, name)
             if not np.all(np.isfinite(values)) or np.any(values < 0):
@@ -139,8 +136,16 @@ class PlacementProblem:
         return float(self.rates[self.sources != self.targets].sum())
 
     def cost(self, assignment: Assignment) -> float:
-        """Traffic that crosses nodes under `assignment`."""
-        return float(self.rates[assignment[self.sources] != assignment[self.targets]].sum())
+        """Traffic that crosses nodes under `assignment`; between nodes of one host it counts less."""
+        a, b = assignment[self.sources], assignment[self.targets]
+        between_hosts = self.hosts[a] != self.hosts[b]
+        on_a_host = (a != b) & ~between_hosts
+        return float(self.rates[between_hosts].sum() + SAME_HOST * self.rates[on_a_host].sum())
+
+    @property
+    def flat(self) -> bool:
+        """True if no two nodes share a host."""
+        return len(np.unique(self.hosts)) == self.nodes
 
     def moved(self, assignment: Assignment) -> npt.NDArray[np.bool_]:
         """True for each task that runs now and would run on another node."""
@@ -170,27 +175,21 @@ class PlacementProblem:
     def shortages(self) -> tuple[Missing, ...]:
         """Everything that makes a placement impossible by simple sums; empty says nothing about packing."""
         missing = []
-        for r, resource in enumerate(self.resources):
-            needed, available = float(self.loads[:, r].sum()), float(self.capacities[:, r].sum())
-            if needed > available * (1 + CAPACITY_TOLERANCE):
-                missing.append(Missing(kind="total", resource=resource, needed=needed, available=available))
+        for resource, needed, has in zip(
+            self.resources, self.loads.sum(axis=0), self.capacities.sum(axis=0), strict=True
+        ):
+            if needed > has * (1 + CAPACITY_TOLERANCE):
+                text = f"{resource}: tasks need {needed:g}, all nodes together have {has:g}"
+                missing.append(Missing("total", text))
         largest = self.capacities.max(axis=0, initial=0.0)
         too_large = self.loads > largest * (1 + CAPACITY_TOLERANCE)
         for t, r in np.argwhere(too_large):
-            missing.append(
-                Missing(
-                    kind="task",
-                    resource=self.resources[r],
-                    needed=float(self.loads[t, r]),
-                    available=float(largest[r]),
-                    task=self.task_ids[t],
-                )
-            )
-        missing += [
-            Missing(kind="task-mix", task=self.task_ids[t])
-            for t in np.flatnonzero(~too_large.any(axis=1))
-            if not np.any(np.all(self.loads[t] <= self.limits, axis=1))
-        ]
+            need = f"needs {self.loads[t, r]:g} {self.resources[r]}, no node offers more than {largest[r]:g}"
+            missing.append(Missing("task", f"task {self.task_ids[t]!r}: {need}"))
+        for t in np.flatnonzero(~too_large.any(axis=1)):
+            if not np.any(np.all(self.loads[t] <= self.limits, axis=1)):
+                text = f"task {self.task_ids[t]!r}: no single node has all the resources it needs"
+                missing.append(Missing("task-mix", text))
         return tuple(missing)
 
     def require_room(self) -> None:
@@ -198,28 +197,37 @@ class PlacementProblem:
         if missing := self.shortages():
             raise DoesNotFitError(missing)
 
-    def contracted(self, labels: Ints) -> PlacementProblem:
-        """The problem in which the tasks with one label are a single task; labels are 0 … k-1.
+    def on_hosts(self) -> PlacementProblem:
+        """The problem of placing tasks on hosts, each as large as its nodes together."""
+        count = int(self.hosts.max(initial=-1)) + 1
+        capacities = np.zeros((count, self.capacities.shape[1]))
+        np.add.at(capacities, self.hosts, self.capacities)
+        return replace(
+            self,
+            capacities=capacities,
+            running=np.append(self.hosts, UNPLACED)[self.running],
+            node_ids=tuple(map(str, range(count))),
+            hosts=np.arange(count),
+        )
 
-        Every placement of it, expanded with `assignment[labels]`, costs the same here.
-        """
-        vertices = int(labels.max(initial=-1)) + 1
-        loads = np.zeros((vertices, self.loads.shape[1]))
-        np.add.at(loads, labels, self.loads)
-        first = np.full(vertices, -1, dtype=np.int64)
-        first[labels[::-1]] = np.arange(self.tasks)[::-1]
-        return PlacementProblem(
-            loads=loads,
-            capacities=self.capacities,
-            sources=labels[self.sources],
-            targets=labels[self.targets],
-            rates=self.rates,
-            operators=self.operators[first],
-            running=np.full(vertices, UNPLACED, dtype=np.int64),
-            move_prices=np.zeros(vertices),
-            task_ids=tuple(self.task_ids[t] for t in first),
-            node_ids=self.node_ids,
-            resources=self.resources,
+    def part(self, tasks: Ints, nodes: Ints) -> PlacementProblem:
+        """The problem of placing some tasks on some nodes, those of one host: only what they exchange counts."""
+        task_at, node_at = np.full(self.tasks, -1), np.full(self.nodes + 1, UNPLACED)
+        task_at[tasks], node_at[nodes] = np.arange(len(tasks)), np.arange(len(nodes))
+        inside = (task_at[self.sources] >= 0) & (task_at[self.targets] >= 0)
+        return replace(
+            self,
+            loads=self.loads[tasks],
+            capacities=self.capacities[nodes],
+            sources=task_at[self.sources[inside]],
+            targets=task_at[self.targets[inside]],
+            rates=SAME_HOST * self.rates[inside],
+            operators=self.operators[tasks],
+            running=node_at[self.running[tasks]],
+            move_prices=self.move_prices[tasks],
+            task_ids=tuple(self.task_ids[t] for t in tasks.tolist()),
+            node_ids=tuple(self.node_ids[n] for n in nodes.tolist()),
+            hosts=np.arange(len(nodes)),
         )
 
 
@@ -236,6 +244,7 @@ def placement_problem(
     task_ids: Sequence[str] | None = None,
     node_ids: Sequence[str] | None = None,
     resources: Sequence[str] | None = None,
+    hosts: npt.ArrayLike | None = None,
 ) -> PlacementProblem:
     """A PlacementProblem from anything array-like; one load or capacity column per resource, or a vector for one.
 
@@ -243,26 +252,26 @@ def placement_problem(
     >>> pair.cost(np.array([0, 1]))
     1.0
     """
-    load_columns = _columns(loads)
-    capacity_columns = _columns(capacities)
-    tasks, width = load_columns.shape
+    load_columns, capacity_columns = _columns(loads), _columns(capacities)
+    (tasks, width), nodes = load_columns.shape, len(capacity_columns)
     ends = np.asarray(sources, dtype=np.int64)
+
+    def given(values: npt.ArrayLike | None, otherwise: Ints) -> Ints:
+        return otherwise if values is None else np.asarray(values, dtype=np.int64)
+
     return PlacementProblem(
         loads=load_columns,
         capacities=capacity_columns,
         sources=ends,
         targets=np.asarray(targets, dtype=np.int64),
         rates=np.ones(len(ends)) if rates is None else np.asarray(rates, dtype=np.float64),
-        operators=np.arange(tasks) if operators is None else np.asarray(operators, dtype=np.int64),
-        running=np.full(tasks, UNPLACED) if running is None else np.asarray(running, dtype=np.int64),
+        operators=given(operators, np.arange(tasks)),
+        running=given(running, np.full(tasks, UNPLACED)),
         move_prices=np.broadcast_to(np.asarray(move_prices, dtype=np.float64), (tasks,)).copy(),
-        task_ids=tuple(f"t{i}" for i in range(tasks)) if task_ids is None else tuple(task_ids),
-        node_ids=tuple(f"n{i}" for i in range(len(capacity_columns)))
-        if node_ids is None
-        else tuple(node_ids),
-        resources=("load",)
-        if resources is None and width == 1
-        else tuple(resources or map(str, range(width))),
+        task_ids=tuple(task_ids or (f"t{i}" for i in range(tasks))),
+        node_ids=tuple(node_ids or (f"n{i}" for i in range(nodes))),
+        resources=tuple(resources or (("load",) if width == 1 else map(str, range(width)))),
+        hosts=given(hosts, np.arange(nodes)),
     )
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from penstock.policies.placement.budget import budget_of
-from penstock.policies.placement.iterative import calibrated_threshold, first_level
-from penstock.policies.placement.partition import worker_groups
 from penstock.policies.placement.problem import placement_problem
 from penstock_papers.i_scheduler.instances import benchmark, benchmarks, random_cluster
+from penstock_papers.i_scheduler.iterative import calibrated_threshold, first_level, i_scheduler
+from penstock_papers.i_scheduler.partition import metis_alone, worker_groups
 from penstock_papers.i_scheduler.solvers import place
 from tests.policies.placement.clocks import TickingClock
 
@@ -76,12 +76,10 @@ def test_a_threshold_of_all_tasks_is_the_solver_alone():
 )
 @pytest.mark.parametrize("threshold", [0, 8, 16])
 def test_it_fits_and_is_never_better_than_the_optimum(instance, threshold):
-    placement = place(
-        instance.problem, policy="i-scheduler", clock=time.monotonic, seconds=60, threshold=threshold
-    )
+    found = i_scheduler(instance.problem, threshold=threshold, budget=budget_of(60, time.monotonic))
     optimum = place(instance.problem, policy="exact", clock=time.monotonic, seconds=60)
-    assert instance.problem.fits(placement.assignment)
-    assert placement.cost >= optimum.cost
+    assert instance.problem.fits(found)
+    assert instance.problem.cost(found) >= optimum.cost
 
 
 def test_several_resources_are_kept():
@@ -99,7 +97,7 @@ def test_calibration_measures_with_the_clock_it_is_given():
 
 def test_workers_hold_at_most_their_number_of_tasks_and_stay_on_their_node():
     problem = random_cluster(tasks=200, nodes=8, seed=2)
-    assignment = place(problem, policy="metis", clock=TickingClock()).assignment
+    assignment = metis_alone(problem)
     workers = worker_groups(problem, assignment, tasks_per_worker=5)
     for node in np.unique(assignment):
         sizes = np.bincount(workers[assignment == node])

@@ -14,8 +14,7 @@ import numpy as np
 
 from penstock.policies.placement.budget import Budget, Clock, budget_of
 from penstock.policies.placement.exact import proved
-from penstock.policies.placement.packing import demand_shares, first_fit, placed_rest, supply_shares
-from penstock.policies.placement.partition import k_way
+from penstock.policies.placement.packing import demand_shares, supply_shares
 from penstock.policies.placement.problem import (
     UNPLACED,
     Assignment,
@@ -25,7 +24,9 @@ from penstock.policies.placement.problem import (
     PlacementProblem,
     placement_problem,
 )
-from penstock.policies.placement.refinement import refined
+from penstock.policies.placement.search import searched
+from penstock_papers.i_scheduler.packing import contracted, placed_rest
+from penstock_papers.i_scheduler.partition import k_way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -120,8 +121,8 @@ def calibrated_threshold(seconds: float, clock: Clock, *, largest: int = 40, see
             break
         trial = _trial(tasks, seed + tasks)
         began_s = clock()
-        start = refined(trial, first_fit(trial), budget_of(0.0, clock), seed=seed)
-        answer = proved(trial, start, budget_of(seconds, clock))
+        budget = budget_of(seconds, clock)
+        answer = proved(trial, searched(trial, None, budget, rounds=1, seed=seed), budget)
         if clock() - began_s > seconds or answer.lower_bound < trial.objective(answer.assignment):
             break
         threshold = tasks
@@ -190,12 +191,8 @@ def _trimmed(problem: PlacementProblem, part: Ints, capacity: Floats) -> Ints:
 
 def _solved(problem: PlacementProblem, labels: Ints, direct: Assignment, budget: Budget) -> Assignment:
     """The exact solver's placement of the fused graph, or direct mapping where it finds none."""
-    small = problem.contracted(labels)
+    small = contracted(problem, labels)
     try:
-        start = refined(small, first_fit(small), budget_of(0.0, budget.clock))
-    except DoesNotFitError:
-        start = None
-    try:
-        return proved(small, start, budget).assignment[labels]
+        return proved(small, searched(small, None, budget, rounds=1), budget).assignment[labels]
     except DoesNotFitError:
         return placed_rest(problem, direct)
