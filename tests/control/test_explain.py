@@ -129,7 +129,7 @@ In short
   effects: 1 as expected, 0 not
   held back: 1 yields to cheaper
   faults survived: 1 observe failed
-  cost: 0.12
+  cost: 0.12 (0.12 for 3.83 min of standard, billed by 60 min; 0 records left waiting)
 """
 
 

@@ -18,7 +18,7 @@ from penstock.control.summary import RunSummary, Summary, summary_of
 from penstock.dataflow import OperatorId
 from penstock.policies.actions import Action, Scale, Shed
 from penstock.policies.reasons import Reason
-from penstock.telemetry import Moments, Nodes, Sketch, Snapshot
+from penstock.telemetry import MachineClass, Moments, Nodes, Sketch, Snapshot
 from penstock.testing import FakeClock, RecordingRuntime, ScriptedPolicy, a_dataflow, a_snapshot
 from penstock.testing.builders import TWO_WAYS
 
@@ -88,6 +88,20 @@ def test_value_that_cheaper_alternates_give_up() -> None:
     found = of(a_snapshot(FLOW), a_snapshot(FLOW, alternate={"work": "fast"}))
     assert found.value_given_up == pytest.approx(0.2)
     assert of(a_snapshot(a_dataflow())).value_given_up is None
+
+
+def test_the_bill_is_the_cost_by_class() -> None:
+    small, large = MachineClass(name="small", billing_s=1.0), MachineClass(name="large", billing_s=3600.0)
+    found = of(
+        a_snapshot(FLOW, nodes=2, machine="small", price_per_hour=0.1, classes=(small, large)),
+        a_snapshot(FLOW, nodes=1, machine="large", price_per_hour=0.6, classes=(small, large), cost=1.2),
+    )
+    assert [(b.machine, b.billing_s, b.node_seconds) for b in found.bill] == [
+        ("large", 3600.0, 5.0),
+        ("small", 1.0, 10.0),
+    ]
+    assert [b.cost for b in found.bill] == [pytest.approx(0.9), pytest.approx(0.3)]
+    assert sum(b.cost for b in found.bill) == pytest.approx(found.cost)
 
 
 def test_only_what_the_runtime_took_on_has_begun() -> None:

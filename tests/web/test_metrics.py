@@ -49,6 +49,8 @@ def test_figures_are_those_of_the_last_snapshot(families: dict[str, dict[tuple[s
     assert families["penstock_batches_total"] == {("orders",): 26.0}
     assert families["penstock_mode"] == {("act",): 1.0}
     assert families["penstock_decisions_total"]["elasticity", "move"] >= 1.0
+    assert sum(families["penstock_executor_seconds_total"].values()) >= 3 * 26 * 4.9
+    assert all(0 <= share <= 1 for share in families["penstock_value_given_up_ratio"].values())
 
 
 def test_names_follow_the_convention() -> None:

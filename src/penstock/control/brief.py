@@ -115,6 +115,18 @@ class BatchBrief:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClassBrief:
+    """The nodes of one machine class that are paid for, starting and draining ones included."""
+
+    machine: str
+    billing_s: float | None
+    """Billed by started units of this length; None: not known."""
+    nodes: int
+    per_hour: float
+    """Price of all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Brief:
     """The facts of one interval in a page."""
 
@@ -146,6 +158,8 @@ class Brief:
     """The nodes one by one, where there are at most `NODES_TOLD`."""
     batches: tuple[BatchBrief, ...] = ()
     """Per query that ended a micro-batch."""
+    classes: tuple[ClassBrief, ...] = ()
+    """What is paid for, by machine class."""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -185,8 +199,21 @@ class Brief:
             alternates=_alternates(snapshot),
             executors=_executors(snapshot) if len(nodes) <= NODES_TOLD else (),
             batches=_batches(snapshot),
+            classes=class_briefs(snapshot),
             warnings=snapshot.warnings,
         )
+
+
+def class_briefs(snapshot: Snapshot) -> tuple[ClassBrief, ...]:
+    """The nodes that are paid for, by machine class."""
+    names, rows = np.unique(snapshot.nodes.machines, return_inverse=True)
+    billing = {c.name: c.billing_s for c in snapshot.classes}
+    counts = np.bincount(rows, minlength=len(names))
+    per_hour = np.bincount(rows, snapshot.nodes.price_per_hour, len(names))
+    return tuple(
+        ClassBrief(machine=str(name), billing_s=billing.get(str(name)), nodes=int(n), per_hour=_tidy(price))
+        for name, n, price in zip(names, counts, per_hour, strict=True)
+    )
 
 
 def _executors(snapshot: Snapshot) -> tuple[NodeBrief, ...]:

@@ -12,7 +12,7 @@ from penstock.control.journal import Journal, JournalError
 from penstock.control.record import Cycle, Run
 from penstock.control.summary import RunSummary, summary_of
 from penstock.control.timeline import Episode, Line, episodes
-from penstock.policies.wording import duration, number, quantity, sentence
+from penstock.policies.wording import duration, number, quantity, sentence, share
 
 WIDTH = 110
 _UNIT = re.compile(r"(\d) (?=(?:%|[a-zµ]+s|[kMGT]?B|s|min|h|d)\b|%)")
@@ -158,7 +158,18 @@ def _summary_text(summary: RunSummary, width: int) -> list[str]:
     if summary.skipped:
         out.append(f"  late: {_count(summary.skipped, 'cycle')} skipped")
     if summary.cost:
-        out.append(f"  cost: {number(summary.cost)}")
+        lines = [
+            f"{number(line.cost)} for {duration(line.node_seconds)} of {line.machine}"
+            + (f", billed by {duration(line.billing_s)}" if line.billing_s else "")
+            for line in summary.bill
+        ]
+        left = (
+            ""
+            if summary.backlog_records is None
+            else f"; {number(summary.backlog_records)} records left waiting"
+        )
+        given_up = f"; value given up {share(summary.value_given_up)}" if summary.value_given_up else ""
+        out += _wrapped("  cost: ", f"{number(summary.cost)} ({'; '.join(lines)}{given_up}{left})", width)
     return out
 
 

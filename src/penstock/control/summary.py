@@ -69,6 +69,18 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BillLine:
+    """What the nodes of one machine class took."""
+
+    machine: str
+    billing_s: float | None
+    """Billed by started units of this length; None: not known."""
+    node_seconds: float
+    cost: float
+    """Its part of the run's cost, by time and price: started units are in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
     """All figures of a run."""
 
@@ -93,6 +105,8 @@ class RunSummary:
     core_seconds: float = 0.0
     busy_core_seconds: float = 0.0
     cost: float = 0.0
+    bill: tuple[BillLine, ...] = ()
+    """The cost by machine class."""
     value_given_up: float | None = None
     """1 less the mean value of the active alternates, as a share of the best; None: no operator has a choice."""
     dropped: tuple[Dropped, ...] = ()
@@ -167,6 +181,8 @@ class Summary:
         self._sinks: dict[str, _Sink] = {}
         self._sketch, self._latency_s, self._measured = Sketch.empty(), 0.0, 0.0
         self._value = self._choices = 0.0
+        self._paid: dict[tuple[str, float | None], tuple[float, float]] = {}
+        """Class and billing unit to node-seconds, and to these times their price."""
         self._brief: Brief | None = None
         self._first_s: float | None = None
         self._last_s = 0.0
@@ -215,6 +231,10 @@ class Summary:
         totals["core_seconds"] += brief.cores_paid * dt
         totals["busy_core_seconds"] += brief.task_cpu * dt
         totals["records_in"] += sum(s.read_rps or 0.0 for s in brief.sources) * dt
+        for paid in brief.classes:
+            key = paid.machine, paid.billing_s
+            seconds, money = self._paid.get(key, (0.0, 0.0))
+            self._paid[key] = seconds + paid.nodes * dt, money + paid.per_hour * dt
         for constraint in brief.constraints:
             goal = self._goals.setdefault(constraint.name, _Goal(constraint))
             goal.last, goal.intervals = constraint, goal.intervals + 1
@@ -254,6 +274,7 @@ class Summary:
             records_out=sum(sink.records for sink in self._sinks.values()),
             backlog_records=sum(s.backlog_records for s in known) if known else None,
             cost=0.0 if brief is None else brief.cost,
+            bill=self._bill(0.0 if brief is None else brief.cost),
             value_given_up=1 - self._value / self._choices if self._choices else None,
             dropped=self._drops(),
             alternates=() if brief is None else brief.alternates,
@@ -266,6 +287,20 @@ class Summary:
             faults=dict(self._faults),
             skipped=self._skipped,
             dry_run=self._dry_run,
+        )
+
+    def _bill(self, cost: float) -> tuple[BillLine, ...]:
+        total = sum(money for _, money in self._paid.values())
+        return tuple(
+            BillLine(
+                machine=machine,
+                billing_s=billing_s,
+                node_seconds=seconds,
+                cost=cost * money / total if total else 0.0,
+            )
+            for (machine, billing_s), (seconds, money) in sorted(
+                self._paid.items(), key=lambda item: item[0][0]
+            )
         )
 
     def _latency_ms(self) -> dict[str, float | None]:

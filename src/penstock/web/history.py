@@ -163,6 +163,7 @@ def _app(brief: Brief) -> dict[str, Any]:
         "foreign_cpu": brief.foreign_cpu,
         "cost": brief.cost,
         "per_hour": brief.per_hour,
+        "classes": [asdict(each) for each in brief.classes],
         "interval_s": brief.interval_s,
     }
 

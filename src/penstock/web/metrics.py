@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from penstock.control import Cycle
+from penstock.control.brief import class_briefs
 from penstock.telemetry import Snapshot
 from penstock.web.detail import partition_rows
 
@@ -71,6 +72,11 @@ FIGURES: tuple[Figure, ...] = (
     _gauge("executor_state_partitions", "State partitions that live on it.", "executor", "host"),
     _gauge("cost_per_hour", "Price of the executors that run."),
     _counter("cost", "Money spent since the start."),
+    _counter("executor_seconds", "Time of executors that is paid for.", "class", "billing_seconds"),
+    _counter(
+        "executor_cost", "The same times its price, before units are rounded up.", "class", "billing_seconds"
+    ),
+    _gauge("value_given_up_ratio", "1 less the mean value of the active alternates.", "query"),
     _counter("decisions", "Actions that were decided.", "policy", "kind"),
     _counter("outcomes", "What became of actions.", "kind", "status"),
     _counter("withheld", "Actions that were held back.", "policy", "reason"),
@@ -177,6 +183,10 @@ def _counted_in(snapshot: Snapshot) -> Iterator[Sample]:
         if snapshot.streams.shed[i]:
             labels = (names[flow.row[stream.source]], stream.id)
             yield "penstock_shed_records_total", labels, float(snapshot.streams.shed[i])
+    for paid in class_briefs(snapshot):
+        labels = (paid.machine, "" if paid.billing_s is None else f"{paid.billing_s:g}")
+        yield "penstock_executor_seconds_total", labels, paid.nodes * snapshot.interval_s
+        yield "penstock_executor_cost_total", labels, paid.per_hour * snapshot.interval_s / 3600
     for query, rows in _batches_by_query(snapshot):
         assert snapshot.batches is not None
         yield "penstock_batches_total", (query,), float(len(rows))
@@ -224,6 +234,7 @@ def _of_ends(snapshot: Snapshot) -> Iterator[Sample]:
 def _of_operators(snapshot: Snapshot) -> Iterator[Sample]:
     flow, names, view, tasks = snapshot.dataflow, snapshot.query_names, snapshot.by_operator, snapshot.tasks
     state = np.bincount(tasks.operator, tasks.state_bytes, len(flow.operators))
+    values: dict[str, list[float]] = {}
     for i, operator in enumerate(flow.operators):
         labels = (names[i], operator.id)
         yield "penstock_operator_tasks", labels, float(snapshot.operators.parallelism[i])
@@ -232,8 +243,12 @@ def _of_operators(snapshot: Snapshot) -> Iterator[Sample]:
         if operator.is_stateful:
             yield "penstock_operator_state_bytes", labels, float(state[i])
         if len(operator.alternates) > 1:
-            active = operator.alternates[int(snapshot.operators.alternate[i])].name
-            yield "penstock_operator_alternate_active", (*labels, active), 1.0
+            active = operator.alternates[int(snapshot.operators.alternate[i])]
+            yield "penstock_operator_alternate_active", (*labels, active.name), 1.0
+            if operator.best.value > 0:
+                values.setdefault(names[i], []).append(active.value / operator.best.value)
+    for query, shares in values.items():
+        yield "penstock_value_given_up_ratio", (query,), 1 - float(np.mean(shares))
 
 
 def _of_batches(snapshot: Snapshot) -> Iterator[Sample]:
