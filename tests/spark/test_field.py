@@ -19,8 +19,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from penstock import staircase
 from penstock.dataflow import constant
-from penstock.spark.cluster.kafka_broker import KafkaBroker, feeding
 from penstock.spark.cluster.loopback import LoopbackCluster
+from penstock_papers.common.kafka_broker import KafkaBroker, feeding
 from tests.conftest import REPOSITORY
 from tests.spark.streams import wait_for
 from tests.spark.test_driver_kill import committed

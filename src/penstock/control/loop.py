@@ -156,7 +156,8 @@ class Loop:
     def _observe(self) -> tuple[Snapshot | None, tuple[Change, ...]]:
         """What there is to see, under the bounds in force, and what was changed of them."""
         try:
-            return self.bounds.applied(self.runtime.observe())
+            seen = replace(self.runtime.observe(), every_s=self.settings.interval_s)
+            return self.bounds.applied(seen)
         except NotReadyError as reason:
             log.debug("not ready: %s", reason)
         except Exception as problem:  # the next cycle tries again

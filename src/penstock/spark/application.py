@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as LateError
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -51,6 +52,9 @@ UNSTEERED = {
 }
 """Triggers under which a query is left alone, and what to know about it."""
 
+CLOSE_S = 10.0
+"""How long a close waits for a look that is under way."""
+
 Looked = tuple[list[Look], tuple[TaskRecord, ...]]
 
 
@@ -79,7 +83,8 @@ class ApplicationRuntime:
         self.spark, self._goals, self._options, self._clock = spark, goals, options, clock
         self.acts: Callable[[], bool] = lambda: True
         """Whether this pilot may change anything; one that only looks leaves the lease to others."""
-        self._budget_s = interval_s / 2
+        self._budget_s, self._patience_s = interval_s / 2, 0.8 * interval_s
+        self._front, self._asked = Worker("penstock-observe"), cast("Future[Snapshot] | None", None)
         self.capabilities = probe(spark)
         self._executors = Executors(spark)
         settings = DriverSettings(spark)
@@ -98,7 +103,7 @@ class ApplicationRuntime:
     @property
     def dataflow(self) -> Dataflow:
         """The queries that are under control now."""
-        flows = [part.runtime.dataflow for part in self._parts.values()]
+        flows = [part.runtime.dataflow for part in list(self._parts.values())]
         return Dataflow(
             "application",
             operators=tuple(o for flow in flows for o in flow.operators),
@@ -107,7 +112,22 @@ class ApplicationRuntime:
         )
 
     def observe(self) -> Snapshot:
-        """The facts of all queries since the last call."""
+        """The facts of all queries since the last call; not ready while Spark does not answer.
+
+        An answer that is late is taken by the next call.
+        """
+        self._asked = self._asked or self._front.submit(self._observed)
+        try:
+            found = self._asked.result(self._patience_s)
+        except LateError:
+            raise NotReadyError(f"Spark did not answer within {self._patience_s:g} s") from None
+        except BaseException:
+            self._asked = None
+            raise
+        self._asked = None
+        return found
+
+    def _observed(self) -> Snapshot:
         warnings = self._begin_cycle()
         if not self._parts:
             raise NotReadyError("no query of the application has finished a batch yet")
@@ -236,6 +256,8 @@ class ApplicationRuntime:
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         """Hand each query its actions; what is about executors goes to the pool that all share."""
+        if self._asked is not None:  # the queries are still being looked at, on the other thread
+            return ()
         if self.only_observes is not None:
             reason = Reason(code="executors-not-ours", facts={"cause": self.only_observes})
             return tuple(Outcome(action=p.action, status="blocked", reason=reason) for p in plan.actions)
@@ -266,7 +288,7 @@ class ApplicationRuntime:
     @property
     def usage(self) -> Usage:
         """What was done since the start, by all queries on the same executors."""
-        each = [part.runtime.usage for part in self._parts.values()]
+        each = [part.runtime.usage for part in list(self._parts.values())]
         return Usage(
             batches=sum(u.batches for u in each),
             records_in=sum(u.records_in for u in each),
@@ -282,6 +304,10 @@ class ApplicationRuntime:
 
     def close(self) -> None:
         """Stop steering; the queries go on, and what was touched is put back."""
+        self._front.close()
+        if self._asked is not None:
+            with suppress(Exception):
+                self._asked.result(CLOSE_S)  # it may be opening a query at this moment
         self._worker.close()
         for part in self._parts.values():
             part.runtime.close()

@@ -332,6 +332,13 @@ class Snapshot:
     seed: int = 0
     warnings: tuple[str, ...] = ()
     """What could not be measured, in words."""
+    every_s: float = 0.0
+    """The loop's own interval: how often there is a snapshot, late ones aside; 0 outside a loop."""
+
+    @property
+    def step_s(self) -> float:
+        """The step of series with a value per snapshot."""
+        return self.every_s or max(self.interval_s, 1e-3)
 
     @cached_property
     def by_operator(self) -> OperatorView:

@@ -31,6 +31,8 @@ LONG = 2.0
 """A batch that runs this many times as long as expected says that the expectation is wrong."""
 TRIAL_REST_S = 600.0
 """After a trial that had to be taken back, none is made at such a load for this long."""
+MOST_MISSED = 120
+"""Steps of a pause that are filled; one that lasts longer ends the series anyway."""
 LEAST_SHARE = 0.05
 """Share of the cores that a query is taken to have however busy the others are."""
 
@@ -294,8 +296,10 @@ def _observed(snapshot: Snapshot, demand: Demand, memory: NodeMemory, options: N
     foresight = memory.foresight
     if foresight is None or demand.names != memory.names:
         ahead_s = 2 * options.startup_s + options.shrink_after_s
-        foresight = Foresight.start(len(demand.names), step_s=snapshot.interval_s, horizon_s=ahead_s)
-    foresight = foresight.observe(demand.rate_rps)
+        foresight = Foresight.start(len(demand.names), step_s=snapshot.step_s, horizon_s=ahead_s)
+    # After a pause of the loop the measured rate stands for all the steps that were missed.
+    for _ in range(max(1, min(MOST_MISSED, round(snapshot.interval_s / foresight.step_s)))):
+        foresight = foresight.observe(demand.rate_rps)
     rate = demand.total_rps
     fade = float(np.exp(-snapshot.interval_s / options.shrink_after_s))
     asked, startup_s, trial = memory.asked, memory.startup_s, memory.trial

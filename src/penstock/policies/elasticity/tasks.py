@@ -172,9 +172,7 @@ def _observed(snapshot: Snapshot, memory: ProactiveMemory, options: ElasticityOp
         memory = ProactiveMemory(operators=ids, startup_s=memory.startup_s)
     learnt = memory.learnt or Learnt.start(len(flow.operators), len(flow.streams))
     horizon_s = 2 * options.task_startup_s + snapshot.interval_s + options.task_shrink_after_s
-    foresight = memory.foresight or Foresight.start(
-        len(sources), step_s=snapshot.interval_s, horizon_s=horizon_s
-    )
+    foresight = memory.foresight or Foresight.start(len(sources), step_s=snapshot.step_s, horizon_s=horizon_s)
     produced = np.where(sources.known, sources.produced_rps, np.nan)
     # After a pause of the loop the measured rate stands for all the steps that were missed.
     for _ in range(max(1, round(snapshot.interval_s / foresight.step_s))):

@@ -66,7 +66,7 @@ class Situation:
             known[rows],
             cpu[rows],
             size[rows],
-            step_s=snapshot.interval_s,
+            step_s=snapshot.step_s,
             season_s=options.season_s,
             mean_steps=options.mean_steps,
             span_s=options.rings.span_s,

@@ -78,7 +78,7 @@ def _foreseen(
     known = memory.foresight
     if known is None or known.history.shape[1] != len(sources):
         known = Foresight.start(
-            len(sources), step_s=max(snapshot.interval_s, 1e-3), horizon_s=options.foresight_s, kept_steps=512
+            len(sources), step_s=snapshot.step_s, horizon_s=options.foresight_s, kept_steps=512
         )
     told = snapshot.sources.known
     return known.observe(np.where(told, rates[sources], np.nan))
