@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from penstock.simulator.layout import Layout
+from penstock.simulator.layout import Layout, feed_rows, operator_rows, stream_rows
 from penstock.simulator.options import SimulationOptions
 from penstock.simulator.records import CELL, COUNT, F, I, Schema, Tables, floats, ints, sums
 from penstock.telemetry import Sketch
@@ -121,7 +121,7 @@ constraint_bins, sink_sums, sink_bins = map(SCHEMA.rows, ("constraint_bins", "si
 
 def flows(layout: Layout, options: SimulationOptions) -> Tables:
     """All tables as they are before the first step; nodes come later."""
-    dataflow, declared, feeding = layout.dataflow, layout.dataflow.operators, layout.feeds
+    dataflow, declared = layout.dataflow, layout.dataflow.operators
     constraints, bins = dataflow.constraints, len(Sketch.empty().bins)
     t = Tables(
         SCHEMA,
@@ -129,7 +129,7 @@ def flows(layout: Layout, options: SimulationOptions) -> Tables:
             "task_rows": layout.slots,
             "stream_rows": len(dataflow.streams),
             "operator_rows": len(declared),
-            "feed_rows": len(feeding),
+            "feed_rows": len(layout.feeds),
             "constraints": len(constraints),
             "bins": bins,
             "send_s": options.send_s,
@@ -141,39 +141,22 @@ def flows(layout: Layout, options: SimulationOptions) -> Tables:
     t["ins"] = np.array([s for each in layout.ins for s in each], np.int64)
     t["wishes"] = np.zeros(len(dataflow.streams))
     t["nodes"], t["by_node"] = np.zeros(0, NODE), np.zeros(0, np.int64)
-    sinks = [o.id for o in dataflow.sinks]
-    rows = np.zeros(len(declared), OPERATOR)
-    rows["base"], rows["tasks"], rows["most"] = layout.base, layout.start, layout.maximum
-    rows["outs"], rows["ins"] = [len(s) for s in layout.outs], [len(s) for s in layout.ins]
-    rows["first_out"] = np.cumsum(rows["outs"]) - rows["outs"]
+    t["operators"] = rows = operator_rows(layout, OPERATOR)
+    rows["most"], rows["ins"] = layout.maximum, [len(s) for s in layout.ins]
     rows["first_in"] = np.cumsum(rows["ins"]) - rows["ins"]
-    rows["source"] = [o.kind == "source" for o in declared]
-    rows["sink"] = [sinks.index(o.id) if o.kind == "sink" else -1 for o in declared]
-    rows["windowed"] = [o.latency == "read-write" for o in declared]
-    rows["keep"], rows["ca2"] = 1.0, options.arrival_cv**2
-    t["operators"] = rows
-    t["streams"] = rows = np.zeros(len(dataflow.streams), STREAM)
-    rows["source"], rows["target"] = layout.stream_source, layout.stream_target
-    rows["wiring"], rows["keep"], rows["accept"], rows["each"] = layout.stream_wiring, 1.0, 1.0, 1.0
-    rows["deadline"] = [options.deadlines_s.get(s.id, options.deadline_s) for s in dataflow.streams]
-    rows["record_bytes"] = [declared[a].record_bytes for a in layout.stream_source]
+    rows["ca2"] = options.arrival_cv**2
+    t["streams"] = rows = stream_rows(layout, options, STREAM)
+    rows["accept"], rows["each"] = 1.0, 1.0
     rows["batch"] = np.maximum(1.0, np.ceil(options.batch_bytes / np.maximum(rows["record_bytes"], 1e-9)))
     t["tasks"] = rows = np.zeros(layout.slots, TASK)
     rows["operator"], rows["node"], rows["accept"] = layout.slot_operator, -1, 1.0
     is_source = t["operators"]["source"][layout.slot_operator] == 1
     rows["limit"] = np.where(is_source, math.inf, float(options.queue_records))
     t["alternates"] = np.zeros(layout.alternates, ALTERNATE)
-    t["feeds"] = rows = np.zeros(len(feeding), FEED)
-    rows["operator"] = [f.operator for f in feeding]
-    rows["index"] = [-1 if f.index is None else f.index for f in feeding]
-    rows["count"] = [len(f.load.times_s) for f in feeding]
-    rows["first"] = np.cumsum(rows["count"]) - rows["count"]
-    rows["period"] = [math.inf if f.load.period_s is None else f.load.period_s for f in feeding]
-    t["load_times"] = np.array([x for f in feeding for x in f.load.times_s], np.float64)
-    t["load_rates"] = np.array([x for f in feeding for x in f.load.rates_rps], np.float64)
+    t["feeds"], t["load_times"], t["load_rates"] = feed_rows(layout, FEED)
     members = [[o.id in c.sequence.operators for o in declared] for c in constraints]
     t["in_sequence"] = np.array(members, np.int64).reshape(len(constraints), len(declared))
     t["last"] = np.array([dataflow.row[c.sequence.operators[-1]] for c in constraints], np.int64)
     t["role"], t["constraint_bins"] = layout.stream_role, np.zeros((len(constraints), bins))
-    t["sink_sums"], t["sink_bins"] = np.zeros((len(sinks), 3)), np.zeros((len(sinks), bins))
+    t["sink_sums"], t["sink_bins"] = np.zeros((len(dataflow.sinks), 3)), np.zeros((len(dataflow.sinks), bins))
     return t

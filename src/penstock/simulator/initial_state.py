@@ -13,9 +13,9 @@ from penstock.simulator.agenda import ARRIVAL, new_event, schedule
 from penstock.simulator.discrete_kernel import next_arrival
 from penstock.simulator.discrete_tables import BROADCAST, FORWARD
 from penstock.simulator.draws import distribution
-from penstock.simulator.layout import Layout, salt, zipf_shares
+from penstock.simulator.layout import Layout, feed_rows, operator_rows, salt, stream_rows, zipf_shares
 from penstock.simulator.options import SimulationOptions
-from penstock.simulator.records import Tables, chained
+from penstock.simulator.records import Rows, Tables, chained
 from penstock.telemetry import Sketch
 
 MOST_CHANNELS = 20_000_000
@@ -86,26 +86,17 @@ def _most_per_step(layout: Layout) -> int:
     return most + 64
 
 
-def _operators(layout: Layout, options: SimulationOptions, seed: int) -> NDArray[np.void]:
-    rows = np.zeros(len(layout.base), tb.OPERATOR)
-    rows["base"], rows["tasks"], rows["keep"] = layout.base, layout.start, 1.0
+def _operators(layout: Layout, options: SimulationOptions, seed: int) -> Rows:
+    rows, declared = operator_rows(layout, tb.OPERATOR), layout.dataflow.operators
     rows["alternate"] = layout.alternate_base
-    sinks = [o.id for o in layout.dataflow.sinks]
-    first = 0
-    for o, operator in enumerate(layout.dataflow.operators):
-        rows["first_out"][o], rows["outs"][o] = first, len(layout.outs[o])
-        first += len(layout.outs[o])
-        rows["source"][o] = operator.kind == "source"
-        rows["sink"][o] = sinks.index(operator.id) if operator.kind == "sink" else -1
-        rows["windowed"][o] = operator.latency == "read-write"
-        rows["window"][o] = options.windows_s.get(operator.id, 0.0)
-        rows["salt"][o] = salt(seed, "operator", operator.id)
-        rows["keep_by_key"][o] = bool(operator.keep_by)
+    rows["window"] = [options.windows_s.get(o.id, 0.0) for o in declared]
+    rows["salt"] = [salt(seed, "operator", o.id) for o in declared]
+    rows["keep_by_key"] = [bool(o.keep_by) for o in declared]
     rows["sample_salt"] = salt(seed, "sample")  # one for all sources: joins meet
     return rows
 
 
-def _alternates(layout: Layout) -> NDArray[np.void]:
+def _alternates(layout: Layout) -> Rows:
     every = [a for o in layout.dataflow.operators for a in o.alternates]
     rows = np.zeros(len(every), tb.ALTERNATE)
     rows["cost"], rows["cv"] = [a.cost_s for a in every], [a.cost_cv for a in every]
@@ -116,7 +107,7 @@ def _alternates(layout: Layout) -> NDArray[np.void]:
     return rows
 
 
-def _tasks(layout: Layout, options: SimulationOptions) -> NDArray[np.void]:
+def _tasks(layout: Layout, options: SimulationOptions) -> Rows:
     rows = np.zeros(layout.slots, tb.TASK)
     rows["operator"], rows["index"] = layout.slot_operator, layout.slot_index
     for name in ("node", "head", "tail", "waiting_head", "waiting_tail", "record", "last_arrival"):
@@ -126,13 +117,10 @@ def _tasks(layout: Layout, options: SimulationOptions) -> NDArray[np.void]:
     return rows
 
 
-def _streams(
-    layout: Layout, options: SimulationOptions, seed: int
-) -> tuple[NDArray[np.void], NDArray[np.void]]:
+def _streams(layout: Layout, options: SimulationOptions, seed: int) -> tuple[Rows, Rows]:
     declared, operators = layout.dataflow.streams, layout.dataflow.operators
-    rows = np.zeros(len(declared), tb.STREAM)
-    rows["source"], rows["target"] = layout.stream_source, layout.stream_target
-    rows["wiring"], rows["keep"], rows["batch_bytes"] = layout.stream_wiring, 1.0, options.batch_bytes
+    rows = stream_rows(layout, options, tb.STREAM)
+    rows["batch_bytes"] = options.batch_bytes
     for j, stream in enumerate(declared):
         inputs = layout.dataflow.upstream(stream.target)
         rows["side"][j] = stream.wiring == "broadcast" and any(i.wiring != "broadcast" for i in inputs)
@@ -150,8 +138,6 @@ def _streams(
     channels = np.zeros(total, tb.CHANNEL)
     for j, stream in enumerate(declared):
         source, target = operators[layout.stream_source[j]], operators[layout.stream_target[j]]
-        rows["deadline"][j] = options.deadlines_s.get(stream.id, options.deadline_s)
-        rows["record_bytes"][j] = source.record_bytes
         rows["redraws"][j], rows["sample_salt"][j] = _redraw(layout.dataflow, source, seed)
         rows["salt"][j] = salt(seed, "stream", stream.id)
         # Operators keyed by the same columns give a record to the same task number: joins meet.
@@ -179,22 +165,13 @@ def _redraw(dataflow: Dataflow, operator: Operator, seed: int) -> tuple[bool, np
 
 def _feeds(
     layout: Layout, options: SimulationOptions, seed: int
-) -> tuple[NDArray[np.void], NDArray[np.float64], NDArray[np.float64]]:
-    rows = np.zeros(len(layout.feeds), tb.FEED)
-    times: list[float] = []
-    rates: list[float] = []
-    for f, feed in enumerate(layout.feeds):
-        row, load = rows[f], feed.load
-        row["operator"], row["index"] = feed.operator, -1 if feed.index is None else feed.index
-        row["cv"], row["kind"] = options.arrival_cv, distribution(options.arrival_cv)
-        name = layout.dataflow.operators[feed.operator].id
-        row["salt"] = salt(seed, "feed", name, str(row["index"]))
-        row["first"], row["count"] = len(times), len(load.times_s)
-        row["period"] = math.inf if load.period_s is None else load.period_s
-        row["silent"] = load.peak_rps == 0
-        times += load.times_s
-        rates += load.rates_rps
-    return rows, np.array(times, np.float64), np.array(rates, np.float64)
+) -> tuple[Rows, NDArray[np.float64], NDArray[np.float64]]:
+    rows, times, rates = feed_rows(layout, tb.FEED)
+    rows["cv"], rows["kind"] = options.arrival_cv, distribution(options.arrival_cv)
+    names = [layout.dataflow.operators[feed.operator].id for feed in layout.feeds]
+    rows["salt"] = [salt(seed, "feed", n, str(i)) for n, i in zip(names, rows["index"], strict=True)]
+    rows["silent"] = [feed.load.peak_rps == 0 for feed in layout.feeds]
+    return rows, times, rates
 
 
 def _alias_table(shares: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.arrays import Ints
+from penstock.arrays import Floats, Ints
 from penstock.dataflow import Dataflow, Load, OperatorId
 from penstock.dataflow.connectors import expected_load
 from penstock.simulator.discrete_tables import BROADCAST, CARRY, ENTER, FORWARD, KEY, LEAVE, SPREAD
+from penstock.simulator.options import SimulationOptions
+from penstock.simulator.records import Rows
 
 _WIRINGS = {"forward": FORWARD, "spread": SPREAD, "key": KEY, "broadcast": BROADCAST}
 
@@ -99,6 +101,42 @@ class Layout:
     def slot(self, operator: int, index: int) -> int:
         """The slot of a task."""
         return int(self.base[operator]) + index
+
+
+def operator_rows(layout: Layout, columns: np.dtype[np.void]) -> Rows:
+    """A row for each operator with what is declared of it; what else a fidelity keeps of it is 0."""
+    declared, sinks = layout.dataflow.operators, [o.id for o in layout.dataflow.sinks]
+    rows = np.zeros(len(declared), columns)
+    rows["base"], rows["tasks"], rows["keep"] = layout.base, layout.start, 1.0
+    rows["outs"] = [len(streams) for streams in layout.outs]
+    rows["first_out"] = np.cumsum(rows["outs"]) - rows["outs"]
+    rows["source"] = [o.kind == "source" for o in declared]
+    rows["sink"] = [sinks.index(o.id) if o.kind == "sink" else -1 for o in declared]
+    rows["windowed"] = [o.latency == "read-write" for o in declared]
+    return rows
+
+
+def stream_rows(layout: Layout, options: SimulationOptions, columns: np.dtype[np.void]) -> Rows:
+    """The same for each stream."""
+    operators, streams = layout.dataflow.operators, layout.dataflow.streams
+    rows = np.zeros(len(streams), columns)
+    rows["source"], rows["target"] = layout.stream_source, layout.stream_target
+    rows["wiring"], rows["keep"] = layout.stream_wiring, 1.0
+    rows["deadline"] = [options.deadlines_s.get(s.id, options.deadline_s) for s in streams]
+    rows["record_bytes"] = [operators[a].record_bytes for a in layout.stream_source]
+    return rows
+
+
+def feed_rows(layout: Layout, columns: np.dtype[np.void]) -> tuple[Rows, Floats, Floats]:
+    """The same for each feed, and the times and rates of all loads, one after the other."""
+    rows, loads = np.zeros(len(layout.feeds), columns), [feed.load for feed in layout.feeds]
+    rows["operator"] = [feed.operator for feed in layout.feeds]
+    rows["index"] = [-1 if feed.index is None else feed.index for feed in layout.feeds]
+    rows["count"] = [len(load.times_s) for load in loads]
+    rows["first"] = np.cumsum(rows["count"]) - rows["count"]
+    rows["period"] = [math.inf if load.period_s is None else load.period_s for load in loads]
+    times = np.array([x for load in loads for x in load.times_s], np.float64)
+    return rows, times, np.array([x for load in loads for x in load.rates_rps], np.float64)
 
 
 def salt(seed: int, *names: str) -> np.uint64:
