@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from penstock.spark.frames import alternates as alternates
     from penstock.spark.frames import shed as shed
     from penstock.spark.goals import Goals as Goals
-    from penstock.spark.query.frame_points import frames_of as frames_of
 
 _MODULE_OF = {
     "Dataflow": "penstock.dataflow",
@@ -38,7 +37,6 @@ _MODULE_OF = {
     "constant": "penstock.dataflow",
     "estimate": "penstock.spark.estimate",
     "flow": "penstock.dataflow",
-    "frames_of": "penstock.spark.query.frame_points",
     "run": "penstock.api.run",
     "serve": "penstock.api.page",
     "shed": "penstock.spark.frames",

@@ -18,7 +18,7 @@ import penstock
 from penstock.spark.frames import FrameError
 from penstock.spark.internals.controls import seeded
 from penstock.spark.internals.task_controls import ControlDocument
-from penstock.spark.query.frame_points import AlternatesPoint, ShedPoint, frame_measures
+from penstock.spark.query.frame_points import AlternatesPoint, ShedPoint, frame_measures, frames_of
 from penstock.spark.query.sampling import HASH, SAMPLE, WEIGHT
 from tests.spark.flows import Collected, kept_rows, numbers
 from tests.spark.test_compile import COLUMNS, TOTAL, write_input
@@ -197,14 +197,14 @@ def test_frames_of_tells_which_query_has_what(local_spark, stream: DataFrame, tm
     nested = stream.writeStream.foreachBatch(inside).start()
     for each in (plain, query, nested):
         each.processAllAvailable()
-    assert penstock.frames_of(plain) == ()
-    found = penstock.frames_of(query)
+    assert frames_of(plain) == ()
+    found = frames_of(query)
     assert found == (
         ShedPoint(name="orders", keep_by=("number",), has_utility=True),
         AlternatesPoint(name="score", values={"full": 1.0, "quick": 0.7}),
     )
     assert [point.control for point in found] == ["keep:orders", "alternate:score"]
-    assert [point.name for point in penstock.frames_of(nested)] == ["inside"]
+    assert [point.name for point in frames_of(nested)] == ["inside"]
 
 
 @pytest.mark.parametrize(
