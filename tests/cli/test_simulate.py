@@ -77,3 +77,35 @@ def test_table_for_people() -> None:
     ran = penstock(*QUICK)
     assert ran.code == 0
     assert "task-hours" in ran.out
+
+
+def test_elasticity_rents_machines_up_to_the_limit_and_gives_them_back() -> None:
+    flow = (
+        "simulate",
+        "primetester",
+        "--rate-scale",
+        "0.3",
+        "--fidelity",
+        "fluid",
+        "--for",
+        "10m",
+        "--nodes",
+        "4",
+    )
+    found = {}
+    for limit in ((), ("--max-nodes", "30")):
+        ran = penstock(*flow, "--policy", "elasticity", "--json", *limit)
+        assert ran.code == 0, ran.err
+        found[limit] = json.loads(ran.out)
+    fixed, rented = found.values()
+    assert fixed["node_seconds"] == 4 * 600
+    assert set(fixed["begun"]).isdisjoint({"acquire", "release"})
+    assert {"acquire", "release"} <= set(rented["begun"])
+    assert rented["node_seconds"] <= 30 * 600
+    assert rented["constraints"][0]["held"] > 3 * fixed["constraints"][0]["held"]
+
+
+def test_the_load_is_told_before_it_starts() -> None:
+    ran = penstock(*QUICK)
+    assert "records/s on average" in ran.err
+    assert "simulating 1m" in ran.err

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import cast, get_args
 
 from penstock.api.choices import AnyFlow, Options, choose_policies, find_flow, loop_settings
+from penstock.api.durations import shown_duration
 from penstock.api.journals import open_journal
 from penstock.api.result import RunResult, missed_goals
 from penstock.control import Loop, PolicyRun, Subscriber
@@ -43,14 +44,19 @@ def simulate(
     dry_run: bool = False,
     journal: Path | str | None = None,
     subscribers: Sequence[Subscriber] = (),
+    tell: Callable[[str, float], None] = lambda what, seconds: None,
 ) -> RunResult:
     """Simulate a dataflow under the named policies and return what it came to.
 
     `flow` is a dataflow, a YAML or Python file, or a workload's name. `options` are those of policies and of the loop,
     as `{"elasticity.patience": 3}`. `load` (or a CSV file of it) replaces the declared loads and is shared evenly by
-    the sources; without `for_s` the run is as long as the load.
+    the sources; without `for_s` the run is as long as the load. With `max_nodes` elasticity rents machines up to that
+    many and gives them back; without, it stays on those there are. `tell` is called once before it starts, with the
+    load in words and the seconds that will be simulated.
     """
     dataflow = find_flow(flow)
+    if max_nodes is not None and any(p == "elasticity" for p in _names(policies)):
+        options = {"elasticity.min_nodes": 1, "elasticity.max_nodes": max_nodes, **(options or {})}
     runs = choose_policies(policies, options)
     if fidelity not in get_args(Fidelity):
         raise InputError(f"--fidelity is {' or '.join(get_args(Fidelity))}, not '{fidelity}'")
@@ -65,6 +71,8 @@ def simulate(
         fidelity=cast(Fidelity, fidelity),
         loads=loads,
     )
+    seconds = duration_of(loads) if for_s is None else for_s
+    tell(load_in_words(loads), seconds)
     summary = Summary()
     with ExitStack() as stack:
         loop = Loop(
@@ -78,7 +86,7 @@ def simulate(
             subscribers=[summary, *subscribers],
         )
         began_s = time.perf_counter()
-        loop.run(for_s=duration_of(loads) if for_s is None else for_s)
+        loop.run(for_s=seconds)
         wall_s = time.perf_counter() - began_s
     figures = {
         **summary.result().figures(),
@@ -89,6 +97,10 @@ def simulate(
         "wall_s": wall_s,
     }
     return RunResult(figures=figures, missed=missed_goals(dataflow, figures))
+
+
+def _names(policies: Sequence[str | PolicyRun]) -> list[str]:
+    return [word.strip() for given in policies if isinstance(given, str) for word in given.split(",")]
 
 
 def source_loads(
@@ -106,6 +118,18 @@ def source_loads(
             )
         loads[source.id] = mine.scaled(time=time_scale, rate=rate_scale)
     return loads
+
+
+def load_in_words(loads: Mapping[OperatorId, Load]) -> str:
+    """How long the sources' loads are and what they produce together."""
+    ends = [load.duration_s for load in loads.values()]
+    mean = sum(
+        load.records_until(end) / end if (end := load.duration_s) else load.peak_rps
+        for load in loads.values()
+    )
+    peak = sum(load.peak_rps for load in loads.values())
+    length = shown_duration(max(ends)) if max(ends) else "without end"
+    return f"load {length}, {mean:,.0f} records/s on average, at most {peak:,.0f}"
 
 
 def duration_of(loads: Mapping[OperatorId, Load]) -> float:

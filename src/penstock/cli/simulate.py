@@ -42,7 +42,9 @@ def simulate(
     ] = None,
     interval: options.Interval = 5.0,
     nodes: Annotated[int, typer.Option(help="Machines at the start.", min=1)] = 4,
-    max_nodes: Annotated[int | None, typer.Option(help="Most machines; default: no limit.", min=1)] = None,
+    max_nodes: Annotated[
+        int | None, typer.Option(help="Elasticity rents machines, up to this many.", min=1)
+    ] = None,
     cores: Annotated[int, typer.Option(help="Cores of a machine.", min=1)] = 4,
     price: Annotated[float, typer.Option(help="Price of a machine per hour.", min=0)] = 0.0,
     fidelity: Annotated[
@@ -56,9 +58,15 @@ def simulate(
     from penstock.api.simulate import simulate as run_simulation
 
     with complaints.status("simulating …") as status:
+        length = "?"
+
+        def tell(load: str, seconds: float) -> None:
+            nonlocal length
+            length = shown_duration(seconds)
+            complaints.print(f"[dim]{load}; simulating {length}[/]")
 
         def show(cycle: Cycle, _: Snapshot | None) -> None:
-            status.update(f"simulating, {shown_duration(max(1.0, cycle.time_s))} so far …")
+            status.update(f"simulating, {shown_duration(max(1.0, cycle.time_s))} of {length} …")
 
         found = run_simulation(
             flow,
@@ -78,6 +86,7 @@ def simulate(
             dry_run=dry_run,
             journal=journal,
             subscribers=[show] if complaints.is_terminal else [],
+            tell=tell,
         )
     if json:
         print_json(found.to_dict())

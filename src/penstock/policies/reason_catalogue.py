@@ -15,6 +15,16 @@ CATALOGUE: tuple[ReasonKind, ...] = (
     *of_area(
         "elasticity",
         (
+            "tasks-need-machines",
+            "{tasks} tasks need {machines} machines, there are {machines_now}",
+            "The tasks that hold the bounds need more machines.",
+        ),
+        (
+            "fewer-machines-suffice",
+            "{tasks} tasks need {machines} machines, there are {machines_now}",
+            "Fewer machines have sufficed for the tasks for a while.",
+        ),
+        (
             "rebalance",
             "that is the least with which records for {constraint} wait {predicted_wait_ms}, of the"
             " {allowed_wait_ms} they may",

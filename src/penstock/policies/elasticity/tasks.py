@@ -13,6 +13,7 @@ from penstock.dataflow.graph import Statistic
 from penstock.policies.actions import Action, Cost, Expectation, Scale
 from penstock.policies.elasticity.demand import Demand, Learnt, demand_of
 from penstock.policies.elasticity.foresight import Foresight
+from penstock.policies.elasticity.machines import machines
 from penstock.policies.elasticity.options import ElasticityOptions
 from penstock.policies.elasticity.pacing import constrained_streams, paces
 from penstock.policies.elasticity.sizing import (
@@ -97,6 +98,8 @@ class ProactiveMemory:
     asked: tuple[Asked, ...] = ()
     startup_s: float | None = None
     """How long tasks were seen to take to start."""
+    spare_since_s: float | None = None
+    """Since when fewer machines would do."""
 
 
 class Proactive:
@@ -142,12 +145,14 @@ class Proactive:
             if a.target > a.current and not any(k.operator == a.operator for k in memory.asked)
         )
         notices = sized.notices + _over_budget(snapshot, needed, most, limits)
+        rented, spare_since_s = machines(snapshot, targets, memory.spare_since_s, options)
         every: tuple[Action, ...] = (
+            *rented,
             *actions,
             *(_paced(snapshot, soon, allowances, limits) if options.batching else ()),
         )
         return Proposal(policy=self.name, actions=every, notices=notices), replace(
-            memory, needed=history, asked=memory.asked + asked
+            memory, needed=history, asked=memory.asked + asked, spare_since_s=spare_since_s
         )
 
 
