@@ -247,8 +247,14 @@ def _overdue(snapshot: Snapshot, power: Floats, offer: Offer) -> Bools:
     dear = nodes.price_per_hour * offer.power[0] > SLOW * offer.prices[0] * power
     soon = _ends_s(snapshot) <= offer.classes[0].startup_s + 2.5 * snapshot.interval_s
     # Where time is not paid in advance, speed may come back any moment.
-    in_advance = np.array([c.billing_s > 2 * snapshot.interval_s for c in snapshot.classes])
-    return np.asarray(dear & soon & bool(in_advance.all()))
+    return np.asarray(dear & soon & _in_advance(snapshot))
+
+
+def _in_advance(snapshot: Snapshot) -> Bools:
+    """Nodes whose time is paid in units that are long beside the interval."""
+    billing = {c.name: c.billing_s for c in snapshot.classes}
+    units = {name: billing.get(name, 0.0) > 2 * snapshot.interval_s for name in set(snapshot.nodes.machines)}
+    return np.array([units[name] for name in snapshot.nodes.machines], dtype=np.bool_)
 
 
 def _give_back(
@@ -264,9 +270,8 @@ def _give_back(
     nodes, left_s = snapshot.nodes, _ends_s(snapshot)
     staying = np.asarray(~nodes.draining)
     spare = float(power[staying & nodes.ready].sum()) - need
-    prepaid = left_s > 0
     # By the second a wrong guess costs a start; a paid hour that ends is a decision by itself.
-    margin = np.where(prepaid, 0.0, options.band * need)
+    margin = np.where(_in_advance(snapshot), 0.0, options.band * need)
     budget = snapshot.dataflow.goals.budget_per_hour
     excess = 0.0 if budget is None else float(nodes.price_per_hour[staying].sum()) - budget
     able = staying & nodes.ready & ((power <= spare - margin) | (excess > 1e-9))
