@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from penstock.control.record import Cycle
 from penstock.spark.cluster.jars import kafka_connector_conf
 from penstock.spark.cluster.java import find_java
 from penstock.spark.internals.driver_settings import DriverSettings
+from penstock.spark.internals.errors import SparkInternalsError
 from penstock.spark.internals.executors import Executors
 from tests.documents import GUIDE, blocks
 
@@ -61,8 +63,8 @@ class Field:
 
     def _watch(self) -> None:
         while True:
-            count = len([e for e in self.executors.list() if e.takes_tasks])
-            self.seen.append((time.time(), count))
+            with suppress(SparkInternalsError):
+                self.seen.append((time.time(), len(self.executors.list())))
             time.sleep(0.5)
 
     def numbers(self) -> DataFrame:
@@ -140,7 +142,8 @@ def readme(field: Field) -> dict[str, Any]:
     space: dict[str, Any] = {"spark": field.spark, "query": query}
     exec(compile(block.text, f"{GUIDE[0].name}:{block.line}", "exec"), space)
     ending.join()
-    return {"seen": field.seen, "left": field.left(), "report": space["pilot"].report()}
+    seen = list(field.seen)
+    return {"seen": seen, "left": field.left(), "report": space["pilot"].report()}
 
 
 def two(field: Field) -> dict[str, Any]:
@@ -162,9 +165,10 @@ def two(field: Field) -> dict[str, Any]:
             query.processAllAvailable()
         cycles = [row_of(c) for c in pilot.journal.cycles(str(pilot.loop.run_id))]
         report, faults = pilot.report(), len(pilot.loop.faults)
+    seen = list(field.seen)
     for query in (first, second):
         query.stop()
-    return {"cycles": cycles, "faults": faults, "left": field.left(), "report": report, "seen": field.seen}
+    return {"cycles": cycles, "faults": faults, "left": field.left(), "report": report, "seen": seen}
 
 
 def row_of(cycle: Cycle) -> dict[str, Any]:
@@ -200,8 +204,9 @@ def watched(field: Field) -> dict[str, Any]:
         query.processAllAvailable()
         cycles = [row_of(c) for c in pilot.journal.cycles(str(pilot.loop.run_id))]
         report = pilot.report()
+    seen = list(field.seen)
     query.stop()
-    return {"cycles": cycles, "seen": field.seen, "left": field.left(), "report": report}
+    return {"cycles": cycles, "seen": seen, "left": field.left(), "report": report}
 
 
 def alone(field: Field) -> dict[str, Any]:
@@ -209,8 +214,9 @@ def alone(field: Field) -> dict[str, Any]:
     query = field.counted()
     field.told(lambda: ended(field, "fed"), 400)
     query.processAllAvailable()
+    seen = list(field.seen)
     query.stop()
-    return {"seen": field.seen}
+    return {"seen": seen}
 
 
 def main(scenario: str, master: str, brokers: str, topic: str, folder: Path) -> None:

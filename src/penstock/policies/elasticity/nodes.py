@@ -33,6 +33,8 @@ TRIAL_REST_S = 600.0
 """After a trial that had to be taken back, none is made at such a load for this long."""
 MOST_MISSED = 120
 """Steps of a pause that are filled; one that lasts longer ends the series anyway."""
+NEAR_BEST = 1.1
+"""Where no number of nodes holds a bound: a latency within this factor of the best that nodes can bring is near it."""
 LEAST_SHARE = 0.05
 """Share of the cores that a query is taken to have however busy the others are."""
 
@@ -182,7 +184,7 @@ class NodeElasticity:
         ]
         need = max(needs, key=lambda n: n.nodes)
         content = _content(snapshot, demand, memory, options)
-        wants = need.nodes
+        wants = need.nodes if all(n.feasible for n in needs) else max(need.nodes, current)
         if content and soon.sum() <= STEADY * rates.sum():
             wants = min(wants, current)
         late = {
@@ -246,14 +248,23 @@ def need_of(
     o, s, interval = cost.overhead_on(free), cost.record_s, float(demand.interval_s[query])
     bound = constraint.bound_ms / 1e3
     predicted = latency_s(o, s, rate, free, interval, constraint.statistic, cost.variation)
-    holds = (predicted <= options.margin * bound) & (work.sum() / cores <= options.utilisation)
+    keeps_up = work.sum() / cores <= options.utilisation
+    holds = (predicted <= options.margin * bound) & keeps_up
     # What one ordinary batch holds is no backlog: it is read by the next one.
     length = batch_length_s(o, s, rate, free, interval)[-1]
     spare = max(0.0, float(demand.backlog[query]) - 2 * rate * (length if np.isfinite(length) else bound))
-    drains = free >= cores_to_drain(float(o[-1]), s, rate, spare, options.catch_up_s, bound / 2) - 1e-9
-    enough = holds & (drains | (spare <= 0))
+    drains = (spare <= 0) | (
+        free >= cores_to_drain(float(o[-1]), s, rate, spare, options.catch_up_s, bound / 2) - 1e-9
+    )
+    enough = holds & drains
     feasible = bool(enough.any())
-    at = int(np.argmax(enough)) if feasible else len(counts) - 1
+    if (
+        not feasible
+    ):  # then the fewest that come near to what is best: nodes that bring nothing are not bought
+        possible = drains & keeps_up & np.isfinite(predicted)
+        best = np.min(predicted, where=possible, initial=np.inf)
+        enough = possible & (predicted <= NEAR_BEST * best)
+    at = int(np.argmax(enough)) if enough.any() else len(counts) - 1
     return Need(
         query=query,
         constraint=constraint,
