@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.api.choices import choose_policies
 from penstock.api.histories import find_history
 from penstock.api.whatif import whatif
 from penstock.control.plan import Plan, Planned
@@ -95,6 +96,20 @@ def test_a_run_played_again_comes_out_as_it_was(kind: str, tmp_path: Path) -> No
     assert abs(error["held"]) < 0.05
     if kind == "journal":
         assert abs(error["executor_seconds"]) < 0.02
+
+
+def test_a_run_under_elasticity_is_played_again_with_its_own_executors(tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    load = staircase([(100, 300), (150, 2500), (150, 400)])
+    runtime = a_runtime(load, executors=1, task_s=0.005)
+    journal_of(path, runtime, for_s=400.0, policies=choose_policies(["elasticity"]))
+    found = whatif(path, policies=["as-it-was"], draws=3, processes=1)
+    assert found["actual"]["actions"]
+    assert not found["predicted"]["actions"]
+    assert abs(found["error"]["batch_ms"]) < 0.06
+    assert abs(found["error"]["executor_seconds"]) < 0.05
+    nodes = found["replayed"]["executor_seconds"] / found["duration_s"]
+    assert 1.5 < nodes < 8
 
 
 def test_intervals_cover_what_was_held_out(tmp_path: Path) -> None:

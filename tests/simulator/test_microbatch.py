@@ -15,6 +15,7 @@ from penstock.policies.actions import Action, Move, Pace, Scale, Shed
 from penstock.policies.elasticity.microbatch import latency_s
 from penstock.policies.reasons import Reason
 from penstock.simulator import SimulatedClock
+from penstock.simulator import microbatch_kernel as kernel
 from penstock.simulator.microbatch import Kill, MicrobatchRuntime
 from penstock.simulator.microbatch_model import Executors
 from penstock.telemetry import Snapshot
@@ -172,3 +173,44 @@ def test_policies_run_on_it_unchanged(policy: str) -> None:
     )
     loop.run(for_s=180.0)
     assert not loop.faults
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 10_000),
+    executors=st.integers(1, 6),
+    cores=st.integers(1, 3),
+    partitions=st.integers(1, 40),
+    stateful=st.booleans(),
+)
+def test_tasks_take_the_slot_that_a_plain_search_finds(
+    seed: int, executors: int, cores: int, partitions: int, stateful: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    free = np.round(rng.uniform(0, 3, executors * cores), 1)
+    from_s = np.round(rng.uniform(0, 2, executors), 1)
+    place = rng.integers(-1, executors, partitions)
+    weights, wait_s, now_s = rng.uniform(0.1, 1, partitions), 0.7, 1.0
+    expected, where = free.copy(), place.copy()
+    for p in range(partitions):
+        start = np.maximum(np.maximum(expected, np.repeat(from_s, cores)), now_s)
+        slot = int(np.argmin(start))
+        begins = start[slot]
+        if stateful and place[p] >= 0 and slot // cores != place[p]:
+            home = place[p] * cores + int(np.argmin(start[place[p] * cores : (place[p] + 1) * cores]))
+            begins = max(begins, now_s + wait_s)
+            if start[home] <= begins:
+                slot, begins = home, start[home]
+        expected[slot] = begins + weights[p]
+        where[p] = slot // cores if stateful else where[p]
+    found, home_of = free.copy(), place.copy()
+    end_s, busy = kernel.run_stage(
+        now_s, 0, 0, 0, 1.0, 0, 0.0, 1.0, 1.0, 0.0, stateful, 0, weights, home_of,
+        np.zeros(partitions, np.bool_), np.zeros(partitions), np.zeros(partitions), np.zeros(partitions),
+        found, np.repeat(np.arange(executors), cores), from_s, np.full(executors, np.inf), np.zeros(executors),
+        np.zeros(executors), np.arange(executors + 1), np.zeros(executors), np.ones(executors), wait_s, 0.0, 1.0,
+    )  # fmt: skip
+    np.testing.assert_allclose(found, expected)
+    np.testing.assert_array_equal(home_of, where)
+    assert busy == pytest.approx(weights.sum())
+    assert end_s <= expected.max() + 1e-9

@@ -105,6 +105,8 @@ class MicrobatchRuntime:
             _Member(f"executor-{i}", max(0.0, life.ready_s), max(0.0, life.ready_s), life.gone_s)
             for i, life in enumerate(lives)
         ]
+        # Where it is known beforehand who comes and goes, state is spread anew each time, as the pilot does it.
+        self._changes_s = deque(sorted({t for x in lives for t in (x.ready_s, x.gone_s) if 0 < t < NEVER}))
         self._first_s = first_s
         self._last_end_s = np.zeros(len(engine.queries))
         self._now_s = self._seen_s = 0.0
@@ -234,13 +236,17 @@ class MicrobatchRuntime:
     def advance(self, until_s: float) -> None:
         """Let simulated time pass until `until_s`."""
         while self._now_s < until_s:
-            pause_s = min(until_s, self._kills[0].time_s) if self._kills else until_s
+            stops = [q[0] for q in (self._changes_s, [k.time_s for k in self._kills]) if q]
+            pause_s = min([until_s, *stops])
             self._run(pause_s)
             self._charge(pause_s)
             self._now_s = pause_s
             if self._kills and self._kills[0].time_s <= pause_s:
                 self._kills.popleft()
                 self._kill()
+            if self._changes_s and self._changes_s[0] <= pause_s:
+                self._changes_s.popleft()
+                self._spread()
 
     def _run(self, until_s: float) -> None:
         model = self.engine.executors
