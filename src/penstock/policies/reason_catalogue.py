@@ -116,6 +116,12 @@ CATALOGUE: tuple[ReasonKind, ...] = (
             "More is shed while a moved task warms up.",
         ),
         (
+            "lag-without-cpu",
+            "an application of this or a higher priority lags and its CPU is not known, so {sink} counts {accuracy} "
+            "of the input",
+            "More is shed because an application lags whose CPU could not be measured.",
+        ),
+        (
             "task-at-its-core",
             "a task of {sink} uses all of the one core it can have, so {accuracy} of the input counts",
             "More is shed because one task has reached one core.",

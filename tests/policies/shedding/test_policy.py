@@ -19,7 +19,7 @@ from penstock.policies.shedding import Keeps, Shedding, SheddingOptions
 from penstock.telemetry import Sinks, Snapshot
 from tests.policies.shedding.cluster import Cluster, Sink, application, run, thresholds
 
-OPTIONS = SheddingOptions()
+OPTIONS = SheddingOptions(reserve_sigmas=0.0)
 CLOSE = 1e-6
 
 

@@ -39,7 +39,7 @@ class TestEqualPriorities:
     @classmethod
     def story(cls) -> list[Cycle]:
         load = {0.0: 150.0, 30.0: 240.0, 100.0: 150.0, 130.0: 430.0}
-        only_for_minima = SheddingOptions(relieve_after_s=float("inf"))
+        only_for_minima = SheddingOptions(relieve_after_s=float("inf"), reserve_sigmas=0.0)
         return run(taxi(load, MINIMA, cores=[1.0, 1.0], pause_s=6.0), 60, only_for_minima)
 
     def test_no_shedding_while_the_machine_suffices(self, story: list[Cycle]) -> None:
@@ -97,7 +97,8 @@ class TestDifferentPriorities:
         sinks = {"snk1": Sink(5, 0.3), "snk2": Sink(9, 0.3), "knn": Sink(1, 0.2)}
         flow = application([*TAXI_EDGES, ("knn-src", "knn")], sinks, {"snk2": 2})
         place = {"snk1": 1, "knn": 1, "knn-src": 1}
-        return run(Cluster(flow, COST, rate, [1.0, 1.0], place), 48, SheddingOptions(relieve_after_s=1e9))
+        options = SheddingOptions(relieve_after_s=1e9, reserve_sigmas=0.0)
+        return run(Cluster(flow, COST, rate, [1.0, 1.0], place), 48, options)
 
     def test_knn_gives_way_when_its_own_load_grows(self, story: list[Cycle]) -> None:
         for c in between(story, 35, 60):
@@ -193,7 +194,7 @@ class TestMovesThatDoNotHappen:
         cost = {"in": 4e-4, "in2": 1e-5, "out": 1e-3, "out2": 1e-3}
         place = {"in2": 1, "out2": 1}
         cluster = Cluster(flow, cost, lambda _: {"in": 800.0, "in2": 600.0}, [1.0, 1.0], place)
-        policy, options = Shedding(), SheddingOptions()
+        policy, options = Shedding(), SheddingOptions(reserve_sigmas=0.0)
         memory, asked, neighbour = policy.start(options), [], []
         for _ in range(12):
             proposal, memory = policy.decide(cluster.step(), memory, options)
@@ -218,3 +219,19 @@ class TestMovesThatDoNotHappen:
             for w in c.memory.warmups
             if w.until_s <= began + 30.0
         ]
+
+
+class TestReserve:
+    @pytest.mark.parametrize(("rate", "minimum"), [(400.0, 0.5), (4000.0, 0.1)])
+    def test_what_a_hash_keeps_in_half_a_minute_reaches_the_minimum(
+        self, rate: float, minimum: float
+    ) -> None:
+        flow = application([("in", "out")], {"out": Sink(0, minimum)})
+        cluster = Cluster(flow, {"in": 1e-6, "out": 1.0}, lambda _: {"in": rate}, [1.0])
+        keep = run(cluster, 6)[-1].accuracy["out"]
+        assert keep < 1.2 * minimum, "at twice the capacity and more, no sink has more than it needs"
+        count = int(30 * rate)
+        windows = np.random.default_rng(1).binomial(count, keep, 2000) / count
+        assert np.mean(windows < minimum) < 0.005
+        without = run(cluster, 6, SheddingOptions(reserve_sigmas=0.0))[-1].accuracy["out"]
+        assert np.mean(np.random.default_rng(1).binomial(count, without, 2000) / count < minimum) > 0.3

@@ -132,6 +132,8 @@ class _Reasons:
             return "cpu-free"
         if settled.disturbed[sink]:
             return "neighbour-warms-up"
+        if settled.lags[sink]:
+            return "lag-without-cpu"
         if self._stopped_by[sink] >= 0:
             return "cpu-short"
         # Below its ceiling with nothing in the way, it waits for more room than it needs, to rise without see-saw.

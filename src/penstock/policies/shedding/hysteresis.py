@@ -8,7 +8,9 @@ import numpy as np
 
 from penstock.arrays import Bools, Floats, Ints
 from penstock.policies.shedding.grants import Claims
+from penstock.policies.shedding.lag import lag_ceiling
 from penstock.policies.shedding.situation import Situation
+from penstock.telemetry.moments import totals
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,20 +24,24 @@ class Settled:
     """Most that one core per task allows; the floor where a neighbour warms up."""
     disturbed: Bools
     """Whether it has tasks on a node where another moves or warms up."""
+    lags: Bools
+    """Whether lag, not CPU, says what it gets (`lag`)."""
 
 
-def settle(now: Situation, node: Ints, busy: Bools, before: Floats, blind: Bools) -> Settled:
+def settle(
+    now: Situation, node: Ints, busy: Bools, before: Floats, blind: Bools, unmeasured: Bools
+) -> Settled:
     """Down at once; up only with margin to spare and on good measurements.
 
     `node` is where tasks are or go, `busy` the nodes that tasks leave or warm up on, `before` the sinks' accuracies in
-    the cycle before, `blind` those of whom nothing was measured: neither they nor their neighbours rise. A sink of
-    higher priority is never held back for a lower one: who has not reached its ceiling left nothing on that node, and
-    so nothing to rise with, for those below it.
+    the cycle before, `blind` those of whom nothing was measured: neither they nor their neighbours rise. Those that are
+    `unmeasured` for long get what their lag allows. A sink of higher priority is never held back for a lower one: who
+    has not reached its ceiling left nothing on that node, and so nothing to rise with, for those below it.
     """
     options, graph, sinks = now.options, now.graph, now.snapshot.sinks
     tasks, demand = now.snapshot.tasks, now.demand
     claims = Claims(graph, sinks, tasks.operator, node, demand.drain_slope, demand.drain_base)
-    floor = np.maximum(sinks.min_accuracy, options.least_keep)
+    floor = np.maximum(np.minimum(sinks.min_accuracy + _reserve(now), 1.0), options.least_keep)
     if not options.hold_minima:
         steady = Claims(graph, sinks, tasks.operator, node, demand.slope, demand.base)
         floor = steady.grant(np.full(len(floor), options.least_keep), floor, now.available).accuracy
@@ -59,9 +65,9 @@ def settle(now: Situation, node: Ints, busy: Bools, before: Floats, blind: Bools
     def best(share: float) -> Settled:
         """What fits into this share of the CPU."""
         reach = np.clip(lowest(demand.reach(share * options.utilisation)), floor, 1.0)
-        ceiling = np.where(disturbed, floor, reach)
+        ceiling, lags = lag_ceiling(now, unmeasured, before, floor, np.where(disturbed, floor, reach))
         granted = claims.grant(floor, ceiling, share * now.available)
-        return Settled(granted.accuracy, granted.stopped_by, ceiling, disturbed)
+        return Settled(granted.accuracy, granted.stopped_by, ceiling, disturbed, lags)
 
     fits = best(1.0)
     if np.all(fits.accuracy <= before):
@@ -69,7 +75,22 @@ def settle(now: Situation, node: Ints, busy: Bools, before: Floats, blind: Bools
     safe = best(1.0 - options.raise_margin)
     worth = (safe.accuracy >= before + options.least_step) | (safe.accuracy >= safe.ceiling)
     raised = np.where(clear & worth, np.maximum(safe.accuracy, before), before)
-    return Settled(np.minimum(fits.accuracy, raised), fits.stopped_by, fits.ceiling, disturbed)
+    return Settled(np.minimum(fits.accuracy, raised), fits.stopped_by, fits.ceiling, disturbed, fits.lags)
+
+
+def _reserve(now: Situation) -> Floats:
+    """What each sink gets beyond its minimum, because a hash keeps a share only on average.
+
+    Of n independent records the share that is kept scatters by √(m·(1-m)/n) around m.
+    """
+    sources, sinks, application = now.snapshot.sources, now.snapshot.sinks, now.graph.application
+    produced = np.where(sources.known, sources.produced_rps, 0.0)
+    rate = totals(application[sources.operator], produced, len(now.graph))
+    count = rate[application[sinks.operator]] * now.options.reserve_window_s
+    least = sinks.min_accuracy
+    scatter = np.sqrt(np.clip(least * (1 - least), 0.0, None) / np.where(count > 0, count, np.inf))
+    reserve: Floats = now.options.reserve_sigmas * scatter
+    return reserve
 
 
 def _of_applications(now: Situation, sinks: Bools) -> Bools:

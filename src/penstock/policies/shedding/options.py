@@ -28,6 +28,10 @@ class SheddingOptions:
     """Which tasks may move when the minima of a node do not fit."""
     relieve_after_s: float = 60.0
     """After shedding for so long, tasks also move to nodes with room for all they need; inf: only for minima."""
+    reserve_sigmas: float = 3.0
+    """Standard deviations of the share that a hash keeps by which a sink stays above its minimum; 0: none."""
+    reserve_window_s: float = 30.0
+    """Seconds over which the share that counted is to reach the minimum: the scatter of as many records."""
     hold_minima: bool = True
     """Where the minima fit nowhere: True keeps them all and lets the backlog grow; False gives the highest
     priorities their minimum first and lets the others fall below."""
@@ -39,6 +43,8 @@ class SheddingOptions:
         for name in ("raise_margin", "least_step"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} lies in [0, 1), not {getattr(self, name)}")
-        for name in ("lag_s", "drain_s", "warmup_s", "relieve_after_s"):
+        if not 0 <= self.reserve_sigmas < float("inf"):
+            raise ValueError(f"reserve_sigmas must be 0 or more, not {self.reserve_sigmas}")
+        for name in ("lag_s", "drain_s", "warmup_s", "relieve_after_s", "reserve_window_s"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0 s, not {getattr(self, name)}")

@@ -33,6 +33,8 @@ class SheddingMemory:
     """Since when some sink sheds without a break or a move to relieve it."""
     unseen_s: Mapping[str, float] = field(default_factory=dict)
     """Sinks whose application was not measured lately (no micro-batch ended), and since when."""
+    measured_s: Mapping[str, float] = field(default_factory=dict)
+    """When the application of each sink was last measured."""
 
 
 class Shedding:
@@ -73,7 +75,12 @@ class Shedding:
             if not seen
         }
         blind = np.array([snapshot.time_s - unseen.get(id_, -np.inf) < options.warmup_s for id_ in ids])
-        settled = settle(now, node, busy, before, blind)
+        measured = {id_: memory.measured_s[id_] for id_ in ids if id_ in memory.measured_s}
+        measured |= {id_: snapshot.time_s for id_ in ids if id_ not in unseen}
+        unmeasured = np.array(
+            [snapshot.time_s - measured.get(id_, -np.inf) >= options.warmup_s for id_ in ids]
+        )
+        settled = settle(now, node, busy, before, blind, unmeasured)
         keeps = Keeps.of(now.graph, sinks, settled.accuracy)
         proposal = Proposal(
             policy=self.name,
@@ -91,6 +98,7 @@ class Shedding:
             warmups=now.warmups + _warmups(now, moves),
             deadlines_s=now.backlog.deadlines_s,
             unseen_s=unseen,
+            measured_s=measured,
         )
 
 
