@@ -27,6 +27,7 @@ from penstock.policies.reasons import Reason
 from penstock.policies.wording import sentence
 from penstock.spark.act.executor_pool import ExecutorPool
 from penstock.spark.act.lease import Lease
+from penstock.spark.frame_controls import FrameControls
 from penstock.spark.goals import Goals
 from penstock.spark.internals.active_queries import ActiveQueries, ActiveQuery
 from penstock.spark.internals.capabilities import probe
@@ -38,6 +39,7 @@ from penstock.spark.internals.state import StatePartitions
 from penstock.spark.observe.executor_nodes import ExecutorNodes
 from penstock.spark.observe.looks import Look
 from penstock.spark.observe.machine_load import HostWatch
+from penstock.spark.observe.read_all_source import ReadAllSource
 from penstock.spark.observe.source_rates import KafkaSource, PlainSource, SourceReader
 from penstock.spark.observe.task_measures import TaskRecord
 from penstock.spark.runtime import RuntimeOptions, SparkRuntime, Usage
@@ -201,21 +203,24 @@ class ApplicationRuntime:
             states = list(reversed(StatePartitions(session, running).operators()))
         except SparkInternalsError:
             return None  # planned anew at this moment: the next cycle sees it
+        frames = FrameControls.of(session, running, _prefix(key), interval_s=2 * self._budget_s)
         flow = dataflow_of(
-            key, running, [s.node_name for s in states], [s.id for s in states], self._goals(key)
+            key, running, [s.node_name for s in states], [s.id for s in states], self._goals(key), frames
         )
+        frames.sources = tuple(s.id for s in flow.sources)
         self._parts[key] = _Part(
             query,
             SparkRuntime(
                 session,
                 flow,
                 running,
-                sources=_readers(flow, running),
+                sources=_readers(flow, running, frames),
                 state_operators={s.id: OperatorId(f"{_prefix(key)}.state{s.id}") for s in states},
                 options=self._options,
                 clock=self._clock,
                 hosts=self._hosts,
                 pool=self.pool,
+                frames=frames,
             ),
         )
         return None
@@ -355,15 +360,24 @@ def _prefix(key: str) -> str:
 
 
 def dataflow_of(
-    key: str, query: StreamingQuery, state_names: list[str], state_ids: list[int], goals: Goals
+    key: str,
+    query: StreamingQuery,
+    state_names: list[str],
+    state_ids: list[int],
+    goals: Goals,
+    frames: FrameControls,
 ) -> Dataflow:
-    """A query as a dataflow: its sources, its stateful operators in the order of the data, its sink."""
+    """A query as a dataflow: its sources, its alternates, its stateful operators in the order of the data, its sink.
+
+    Where nothing may be dropped, all of the input must count.
+    """
     prefix = _prefix(key)
     progress: Mapping[str, Any] = query.lastProgress or {}
     count = max(1, len(progress.get("sources", ())))
     names = ["source"] if count == 1 else [f"source{i}" for i in range(count)]
     sources = [Operator(id=OperatorId(f"{prefix}.{name}"), kind="source") for name in names]
     chain = [
+        *frames.operators,
         *(
             # Spark numbers stateful operators from the sink back.
             Operator(id=OperatorId(f"{prefix}.state{number}"), kind="transform", state=State(schema=name))
@@ -373,7 +387,7 @@ def dataflow_of(
             id=OperatorId(f"{prefix}.sink"),
             kind="sink",
             priority=goals.priority,
-            min_accuracy=goals.min_accuracy,
+            min_accuracy=goals.min_accuracy if frames.sheds else 1.0,
         ),
     ]
     ends = [(source, chain[0]) for source in sources] + list(pairwise(chain))
@@ -394,10 +408,11 @@ def dataflow_of(
     )
 
 
-def _readers(flow: Dataflow, query: StreamingQuery) -> dict[OperatorId, SourceReader]:
+def _readers(flow: Dataflow, query: StreamingQuery, frames: FrameControls) -> dict[OperatorId, SourceReader]:
     progress: Mapping[str, Any] = query.lastProgress or {}
     told = [str(s.get("description", "")) for s in progress.get("sources", ())]
+    plain = ReadAllSource if frames.sheds else PlainSource
     return {
-        source.id: KafkaSource(i) if i < len(told) and told[i].startswith("KafkaV2") else PlainSource(i)
+        source.id: KafkaSource(i) if i < len(told) and told[i].startswith("KafkaV2") else plain(i)
         for i, source in enumerate(flow.sources)
     }

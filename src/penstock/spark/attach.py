@@ -13,6 +13,7 @@ from penstock.control.changes import MODES, Mode
 from penstock.dataflow.graph import Statistic
 from penstock.errors import UserError, did_you_mean
 from penstock.policies.elasticity import Elasticity, ElasticityOptions
+from penstock.policies.shedding import Shedding, SheddingOptions
 from penstock.spark.application import ApplicationRuntime
 from penstock.spark.goals import Goals
 from penstock.spark.pilot import Pilot
@@ -67,6 +68,8 @@ def attach(
         bounded = latency_ms is not None or any(g.latency_ms is not None for g in given.values())
         options = ElasticityOptions(min_nodes=min_executors, max_nodes=most)
         policies = [PolicyRun(policy=Elasticity(), options=options)] if bounded else []
+        # Silent where no query has a `penstock.shed`. Spark spreads stateless work itself.
+        policies.append(PolicyRun(policy=Shedding(), options=SheddingOptions(moves="none")))
     runtime = ApplicationRuntime(
         spark,
         goals=lambda name: given.get(name, usual),

@@ -19,6 +19,7 @@ from penstock.spark.act.executor_pool import ExecutorPool
 from penstock.spark.act.query_run import SparkQueryRun
 from penstock.spark.act.spreading import Place
 from penstock.spark.act.state_moves import MoveJob, StateMoves
+from penstock.spark.frame_controls import FrameControls, shares_of
 from penstock.spark.internals.capabilities import Capability, probe
 from penstock.spark.internals.controls import get_controls, set_controls
 from penstock.spark.internals.driver_settings import DriverSettings
@@ -35,9 +36,13 @@ from penstock.spark.observe.machine_load import HostWatch
 from penstock.spark.observe.observer import Observer, place_of
 from penstock.spark.observe.source_rates import SourceReader, kafka_partitions
 from penstock.spark.observe.task_measures import Measures, TaskRecord
-from penstock.spark.query.sampling import keep_control
+from penstock.spark.observe.utility_counts import Cutoffs
+from penstock.spark.query.sampling import cutoff_control, keep_control
 from penstock.spark.query.stage_runner import alternate_control
 from penstock.telemetry import MachineClass, Snapshot
+
+CUTOFF_STEP = 0.02
+"""Relative change of a utility's cutoff that is worth a new control."""
 
 EXECUTOR = MachineClass(name="executor", billing_s=1.0)
 
@@ -95,8 +100,12 @@ class SparkRuntime:
         clock: Callable[[], float] = time.time,
         hosts: HostWatch | None = None,
         pool: ExecutorPool | None = None,
+        frames: FrameControls | None = None,
     ) -> None:
-        """`pool` and `hosts` are given where several queries of one application share the executors."""
+        """`pool` and `hosts` are given where several queries of one application share the executors.
+
+        `frames` has the points of a query that Penstock did not build.
+        """
         self.spark, self.dataflow, self.query, self._options = spark, dataflow, query, options
         self._clock, self._restart = clock, restart
         self._state_operators = dict(state_operators)
@@ -125,9 +134,10 @@ class SparkRuntime:
             ExecutorNodes(options.machine),
             clock(),
         )
-        self._measures = measures
-        self._has_hosts = measures is not None
+        self._measures, self._frames = measures, frames
+        self._has_hosts = measures is not None or frames is not None
         self._controls: dict[str, Any] = {}
+        self._cutoffs = Cutoffs.empty()
         self._pending: list[_Pending] = []
         self._restarting = False
 
@@ -153,6 +163,9 @@ class SparkRuntime:
         look = self.looks.take()
         ids = [b.batch_id for b in look.batches]
         records = self._measures.take(ids, run_id=look.run_id) if self._measures is not None else ()
+        if self._frames is not None:
+            records = self._frames.records(look)
+        self._cutoffs.learn(found for record in records for found in record.utilities)
         return [look], records
 
     def _looks(self) -> Looks:
@@ -218,6 +231,9 @@ class SparkRuntime:
     def close(self) -> None:
         """Stop steering; the query is left as it is, and what was touched is put back."""
         self.pool.forget(self._run_key)
+        if self._frames is not None and self._controls and self.query.isActive:
+            with suppress(SparkInternalsError):
+                set_controls(self.query, self._frames.untouched)
         if self._brokers is not None:
             with suppress(SparkInternalsError):
                 self._brokers.close()
@@ -268,7 +284,10 @@ class SparkRuntime:
 
     def _control_changes(self, plan: Plan) -> dict[str, Any]:
         """Send all changed controls of a plan at once, so that one micro-batch sees all or none of them."""
-        wanted = {name: value for p in plan.actions for name, value in _control_values(p.action).items()}
+        wanted = {name: value for p in plan.actions for name, value in self._values(p.action).items()}
+        if self._frames is not None:
+            wanted |= self._frames.standing
+        wanted |= self._changed_cutoffs({**self._controls, **wanted})
         changed = {name: value for name, value in wanted.items() if self._controls.get(name) != value}
         if not changed or not self._can_control():
             return {}
@@ -280,17 +299,20 @@ class SparkRuntime:
         return dict.fromkeys(changed, document.effective_batch)
 
     def _control(self, action: Shed | Switch, changes: Mapping[str, Any]) -> Outcome:
-        if not self._has_hosts:
-            return _outcome(action, "blocked", "not-declared", cause="needs a dataflow that Penstock built")
+        values = self._values(action) if self._has_hosts else {}
+        if not values:
+            cause = "needs penstock.shed or penstock.alternates, or a dataflow that Penstock built"
+            return _outcome(action, "blocked", "not-declared", cause=cause)
         if not self.capabilities.controls.available:
             return _unavailable(action, self.capabilities.controls)
-        ((name, value),) = _control_values(action).items()
-        if name not in changes and self._controls.get(name) == value:
+        batches = [changes[name] for name in values if name in changes]
+        if not batches and all(self._controls.get(name) == value for name, value in values.items()):
             return _outcome(action, "held", "already-so")
-        batch = changes.get(name)
-        if batch is None:
-            batch = set_controls(self.query, {name: value}).effective_batch
-            self._controls[name] = value
+        if batches:
+            batch = max(batches)
+        else:
+            batch = set_controls(self.query, values).effective_batch
+            self._controls.update(values)
         began_s = self._clock()
 
         def check() -> Outcome | None:
@@ -304,6 +326,15 @@ class SparkRuntime:
             )
 
         return self._defer(action, check, Reason(code="from-batch", facts={"batch": batch}))
+
+    def _values(self, action: Action) -> dict[str, Any]:
+        return self._frames.controls(action) if self._frames is not None else _control_values(action)
+
+    def _changed_cutoffs(self, controls: Mapping[str, Any]) -> dict[str, float]:
+        """Cutoffs with which utility shedding keeps the shares asked for, where they have moved."""
+        found = self._cutoffs.of(shares_of(controls))
+        named = {cutoff_control(subject): cutoff for subject, cutoff in found.items()}
+        return {name: c for name, c in named.items() if abs(controls.get(name, 0.0) / c - 1) > CUTOFF_STEP}
 
     def _can_control(self) -> bool:
         return self._has_hosts and self.capabilities.controls.available and self.query.isActive

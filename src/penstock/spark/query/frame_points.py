@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from pyspark import SparkContext
@@ -35,20 +36,26 @@ public Object of(LogicalPlan plan) {
     return reply(found);
 }
 
-private static void walk(LogicalPlan plan, StringBuilder found) {
-    scala.collection.Iterator expressions = plan.expressions().iterator();
-    while (expressions.hasNext()) look((Expression) expressions.next(), found);
+private static boolean walk(LogicalPlan plan, StringBuilder found) {
+    StringBuilder below = new StringBuilder();
+    boolean sheds = false;
     scala.collection.Iterator children = plan.children().iterator();
-    while (children.hasNext()) walk((LogicalPlan) children.next(), found);
+    while (children.hasNext()) sheds |= walk((LogicalPlan) children.next(), below);
+    StringBuilder here = new StringBuilder();
+    scala.collection.Iterator expressions = plan.expressions().iterator();
+    while (expressions.hasNext()) look((Expression) expressions.next(), sheds, here);
+    found.append(here).append(below);
+    return sheds || here.indexOf("penstock shed ") >= 0;
 }
 
-private static void look(Expression expression, StringBuilder found) {
+private static void look(Expression expression, boolean shedsBefore, StringBuilder found) {
     if (expression instanceof PythonUDF) {
         String name = ((PythonUDF) expression).name();
-        if (name.startsWith("penstock ")) found.append(name).append("\\n");
+        if (name.startsWith("penstock "))
+            found.append(name).append(shedsBefore ? "\\tlater" : "\\tfirst").append("\\n");
     }
     scala.collection.Iterator children = expression.children().iterator();
-    while (children.hasNext()) look((Expression) children.next(), found);
+    while (children.hasNext()) look((Expression) children.next(), shedsBefore, found);
 }
 """
 
@@ -115,7 +122,7 @@ def frames_of(query: StreamingQuery) -> tuple[Point, ...]:
     application = None if context is None else _applications.get(context)
     if application is None:
         return ()
-    plan = lines(compiled(_NAMES).of(execution(query).analyzedPlan()))
+    plan = [name for name, _ in _names(execution(query).analyzedPlan())]
     seen = application.measures.hosts_of(str(query.runId))
     found = {
         point.name: point
@@ -123,6 +130,27 @@ def frames_of(query: StreamingQuery) -> tuple[Point, ...]:
         if (point := application.points.get(host))
     }
     return tuple(found.values())
+
+
+def first_sheds(query: StreamingQuery) -> tuple[ShedPoint, ...]:
+    """The sheds of a running query before which no other comes; those inside `foreachBatch` if its plan has none."""
+    points = [point for point in frames_of(query) if isinstance(point, ShedPoint)]
+    context = SparkContext._active_spark_context
+    application = None if context is None or not points else _applications.get(context)
+    if application is None:
+        return ()
+    plan = _names(execution(query).analyzedPlan())
+    first = {
+        application.points[name].name for name, is_first in plan if is_first and name in application.points
+    }
+    later = {application.points[name].name for name, _ in plan if name in application.points}
+    inside = {point.name for point in points} - later if not first & {p.name for p in points} else set()
+    return tuple(point for point in points if point.name in first | inside)
+
+
+def has_points(spark: SparkSession) -> bool:
+    """Whether anything in the application may be dropped or replaced."""
+    return spark.sparkContext in _applications
 
 
 def frame_measures(spark: SparkSession) -> Measures:
@@ -135,8 +163,8 @@ def points_of(frame: DataFrame) -> tuple[Point, ...]:
     application = _applications.get(frame.sparkSession.sparkContext)
     if application is None:
         return ()
-    names = lines(compiled(_NAMES).of(frame._jdf.queryExecution().analyzed()))
-    return tuple(point for name in names if (point := application.points.get(name)))
+    names = _names(frame._jdf.queryExecution().analyzed())
+    return tuple(point for name, _ in names if (point := application.points.get(name)))
 
 
 def register(spark: SparkSession, kind: str, point: Point) -> tuple[str, Measures]:
@@ -145,6 +173,12 @@ def register(spark: SparkSession, kind: str, point: Point) -> tuple[str, Measure
     host = f"penstock {kind} {point.name} {next(application.numbers)}"
     application.points[host] = point
     return host, application.measures
+
+
+def _names(plan: Any) -> list[tuple[str, bool]]:
+    """The names of the points in a plan, from the sink back, and whether no shed comes before each."""
+    found = (line.split("\t") for line in lines(compiled(_NAMES).of(plan)))
+    return [(name, where == "first") for name, where in found]
 
 
 def _application(context: SparkContext) -> _Application:
