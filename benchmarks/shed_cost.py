@@ -17,6 +17,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from _alternated import compared, rounds
 from penstock.cli.output import complaints, print_json, print_table
 
@@ -26,7 +28,6 @@ FILES = 11
 
 def run_way(way: str, rows: int) -> dict[str, Any]:
     """One run, in this process; the figures."""
-    import pandas as pd
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F  # noqa: N812  # Spark's own habit
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from _alternated import rounds
 from penstock import staircase
@@ -62,7 +63,6 @@ def started(spark: Any, name: str, brokers: str, topic: str, folder: Path, *, sh
     """A plain query; with `sheds`, two lines more."""
     import hashlib
 
-    import pandas as pd
     from pyspark.sql import functions as F  # noqa: N812  # Spark's own habit
 
     import penstock
