@@ -30,6 +30,8 @@ MICRO_S, LARGE_TASKS, LARGE_NODES = 1.0, 10_000, 500
 LONGER = 4.0
 """The best known is the best of all, and of ours with so many times the time and another seed."""
 NEAR = 1.05
+SINGLE = tuple(policy for policy in POLICIES if policy not in ("metis", "kahypar"))
+"""On the 72 instances: without those that try seed after seed until their time is up."""
 # What the paper prints of I-Scheduler where it is not the optimum (figures 5 and 6).
 PAPER = {("diamond", "heterogeneous", 30): 148, ("star", "heterogeneous", 30): 90}
 
@@ -62,15 +64,15 @@ def main() -> int:
 def micro(_: argparse.Namespace) -> bool:
     """One row per instance; True if the exact and the default policy proved all of them in time."""
     print(f"\nφ = {threshold(MICRO_S)} tasks for θ = {MICRO_S:g} s on this machine\n")
-    print("| instance | " + " | ".join(POLICIES) + " | exact s | default s |")
-    print("|---|" + "--:|" * (len(POLICIES) + 2))
+    print("| instance | " + " | ".join(SINGLE) + " | exact s | default s |")
+    print("|---|" + "--:|" * (len(SINGLE) + 2))
     instances = list(benchmarks())
     rows = [_micro_row(instance) for instance in instances]
     for what, value in (
         ("at the optimum", lambda p: str(sum(r[p][0] == r["exact"][0] for r in rows))),
         ("slowest, s", lambda p: f"{max(r[p][1] for r in rows):.3f}"),
     ):
-        print(f"| {what} | " + " | ".join(map(value, POLICIES)) + " | | |")
+        print(f"| {what} | " + " | ".join(map(value, SINGLE)) + " | | |")
     proved = {p: sum(r[p][2] and r[p][1] <= MICRO_S for r in rows) for p in ("exact", "default")}
     print(
         f"\nProved within {MICRO_S:g} s: exact {proved['exact']} of {len(rows)}, default {proved['default']}."
@@ -82,10 +84,10 @@ def micro(_: argparse.Namespace) -> bool:
 
 
 def _micro_row(instance: Instance) -> dict[str, tuple[float, float, bool]]:
-    row = {policy: _tried(instance.problem, policy, MICRO_S) for policy in POLICIES}
+    row = {policy: _tried(instance.problem, policy, MICRO_S) for policy in SINGLE}
     print(
         f"| {instance.shape} {instance.cluster} {instance.tasks} | "
-        + " | ".join(f"{row[policy][0]:g}" for policy in POLICIES)
+        + " | ".join(f"{row[policy][0]:g}" for policy in SINGLE)
         + f" | {row['exact'][1]:.3f} | {row['default'][1]:.3f} |",
         flush=True,
     )

@@ -21,6 +21,10 @@ def bench(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="Which one; without a name: the list.")
     ] = None,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- ARGUMENTS]", help="The benchmark's own, after two dashes."),
+    ] = None,
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
@@ -35,7 +39,11 @@ def bench(
         return
     if name not in scripts:
         raise InputError(f"no benchmark '{name}'{did_you_mean(name, sorted(scripts))}")
-    given = [*(["--plot", str(plot)] if plot is not None else []), *(["--json"] if json else [])]
+    given = [
+        *(arguments or []),
+        *(["--plot", str(plot)] if plot is not None else []),
+        *(["--json"] if json else []),
+    ]
     done = subprocess.run([sys.executable, str(scripts[name]), *given], check=False)
     if done.returncode:
         raise SystemExit(done.returncode)

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.policies.placement.exact import quick_bound
+from penstock.policies.placement.bounds import quick_bound
 from penstock.policies.placement.problem import UNPLACED, DoesNotFitError, placement_problem
 from penstock_papers.i_scheduler.packing import contracted
 from tests.policies.placement.strategies import brute_force, cost_by_hand, problems

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock.errors import check_ranges
 from penstock.policies.placement.placement import DEFAULT_POLICY, SOLVERS
 
 
@@ -44,16 +45,17 @@ class PlacementOptions:
     def __post_init__(self) -> None:
         if self.solver not in SOLVERS:
             raise ValueError(f"no solver '{self.solver}'; there are {', '.join(SOLVERS)}")
-        for name in ("seconds", "every_s", "memory_s", "horizon_s"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be above 0 s, not {getattr(self, name)}")
-        for name in ("uneven", "pause_s", "cool_down_s"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} cannot be negative: {getattr(self, name)}")
-        for name in ("most_moves", "rounds", "confirmations"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is at least 1, not {getattr(self, name)}")
-        if not 0 < self.utilisation <= 1:
-            raise ValueError(f"utilisation lies in (0, 1], not {self.utilisation}")
-        if not 0 <= self.least_gain <= 1:
-            raise ValueError(f"least_gain lies in [0, 1], not {self.least_gain}")
+        above_0 = {
+            f"{n} is above 0": getattr(self, n) > 0 for n in ("seconds", "every_s", "memory_s", "horizon_s")
+        }
+        not_below_0 = {
+            f"{n} is at least 0": getattr(self, n) >= 0 for n in ("uneven", "pause_s", "cool_down_s")
+        }
+        from_1 = {
+            f"{n} is at least 1": getattr(self, n) >= 1 for n in ("most_moves", "rounds", "confirmations")
+        }
+        shares = {
+            "utilisation lies in (0, 1]": 0 < self.utilisation <= 1,
+            "least_gain lies in [0, 1]": 0 <= self.least_gain <= 1,
+        }
+        check_ranges(self, above_0 | not_below_0 | from_1 | shares)

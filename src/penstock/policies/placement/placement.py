@@ -10,8 +10,9 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from penstock.extras import require
+from penstock.policies.placement.bounds import quick_bound
 from penstock.policies.placement.budget import Budget, Clock, budget_of
-from penstock.policies.placement.exact import Bounded, proved, quick_bound
+from penstock.policies.placement.exact import Bounded, proved
 from penstock.policies.placement.packing import first_fit
 from penstock.policies.placement.problem import UNPLACED, Assignment, DoesNotFitError, PlacementProblem
 from penstock.policies.placement.search import searched
