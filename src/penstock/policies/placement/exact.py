@@ -281,20 +281,23 @@ def _chosen(
     """Patterns that keep most, if that is more than `kept`, and no placement keeps more than the second value."""
     if grain is not None:
         bound = grain * math.floor(bound / grain + 1e-6)
-    floor = kept + (grain or 1e-9 * max(1.0, abs(kept)))
-    if bound < floor:
-        return None, kept
-    slack = 1e-7 * max(1.0, abs(bound))
-    rows = np.flatnonzero(reduced >= floor - bound - slack)
-    if len(rows) > PROGRAM_LIMIT or budget.spent():
-        return None, bound
-    answer = _program(patterns, rows, patterns.values[rows], floor - slack, budget)
-    if answer is None:
-        return None, bound
-    if not len(answer):
-        return None, kept
-    value = float(patterns.values[answer].sum())
-    return answer, value
+    slack, chosen = 1e-7 * max(1.0, abs(bound)), None
+    # Patterns near the relaxed optimum come first: the better the placement in hand, the more patterns it rules out.
+    for share in (0.05, 1.0):
+        floor = kept + (grain or 1e-9 * max(1.0, abs(kept)))
+        if bound < floor:
+            return chosen, kept
+        rows = np.flatnonzero(reduced >= share * (floor - bound) - slack)
+        if len(rows) > PROGRAM_LIMIT or budget.spent():
+            break
+        answer = _program(
+            patterns, rows, patterns.values[rows], floor - slack, budget.share(0.3 + 0.7 * share)
+        )
+        if answer is not None and len(answer):
+            chosen, kept = answer, float(patterns.values[answer].sum())
+        if answer is not None and share == 1.0:
+            return chosen, kept
+    return chosen, bound
 
 
 def _any_placement(problem: PlacementProblem, patterns: Patterns, budget: Budget) -> Assignment | None:
