@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -80,6 +81,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--way", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if args.way:
         print(json.dumps(run_way(args.way, args.rows)))
         return

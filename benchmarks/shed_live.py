@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -226,6 +227,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--way", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if args.calibrate:
         print(f"{calibrated():.0f} records a second")
         return
