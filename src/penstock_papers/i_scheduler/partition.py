@@ -89,7 +89,11 @@ def kahypar_alone(problem: PlacementProblem, *, seed: int = 0) -> Assignment:
     context.set_partitioning_parameters(len(nodes), 0.0, mtkahypar.Objective.CUT)
     grain = WEIGHT_TOTAL / max(problem.loads.sum(axis=0).max(), 1e-300)
     resource = int(np.argmax(problem.loads.sum(axis=0) / problem.capacities.sum(axis=0)))
-    sizes = np.floor(problem.limits[nodes, resource] * grain).astype(np.int64)
+    weights = np.maximum(1, np.ceil(problem.loads[:, resource] * grain * (1 - 1e-9))).astype(np.int64)
+    # No node needs room for more than everything, which keeps within the library's 32 bits; where rounding left less
+    # room than there are weights, every part gets a little more, and what overflows is repaired.
+    sizes = np.minimum(problem.limits[nodes, resource] * grain, weights.sum()).astype(np.int64)
+    sizes += max(0, -(-(int(weights.sum()) - int(sizes.sum())) // len(sizes)))
     context.set_individual_target_block_weights(sizes.tolist())
     pairs = sparse.triu(problem.adjacency, format="coo")
     graph = library.create_graph(
@@ -97,7 +101,7 @@ def kahypar_alone(problem: PlacementProblem, *, seed: int = 0) -> Assignment:
         problem.tasks,
         pairs.nnz,
         list(zip(pairs.row.tolist(), pairs.col.tolist(), strict=True)),
-        np.maximum(1, np.ceil(problem.loads[:, resource] * grain * (1 - 1e-9))).astype(np.int64).tolist(),
+        weights.tolist(),
         _whole(pairs.data).tolist(),
     )
     parts = graph.partition(context)
