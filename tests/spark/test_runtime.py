@@ -223,7 +223,7 @@ def test_a_fault_of_ours_never_stops_the_query(local_spark: SparkSession, tmp_pa
 
 
 class _Broken:
-    def shuffled(self, *_: object) -> None:
+    def batch(self, *_: object) -> None:
         raise RuntimeError("this metric is missing")
 
 

@@ -142,7 +142,8 @@ class ApplicationRuntime:
             part.runtime.observer.observe(*looked.get(key, ([], ())), nodes, now_s)
             for key, part in self._parts.items()
         ]
-        whole = joined(self.dataflow, seen, nodes) if len(seen) > 1 else seen[0]
+        flow = self.dataflow  # its name stays, whichever queries there are
+        whole = joined(flow, seen, nodes) if len(seen) > 1 else replace(seen[0], dataflow=flow)
         return replace(
             whole,
             classes=(self._executor_class(len(nodes)),),
