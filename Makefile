@@ -37,7 +37,7 @@ test-spark: setup  ## every test on real Spark, those on the loopback cluster la
 test-cluster: setup  ## only the tests on a loopback cluster: moves, scaling, kills (ten minutes)
 	$(BIN)/pytest tests/spark -m "cluster and not live and not slow"
 
-test-cluster-slow: setup  ## the slow ones of them: hundreds of state partitions with default settings
+test-cluster-slow: setup  ## the slow ones of them: hundreds of state partitions, kills, silence, frozen drivers (half an hour)
 	$(BIN)/pytest tests/spark -m "cluster and slow"
 
 test-wheel: setup  ## the product alone: its wheel in a clean environment (needs a package index, a few minutes)

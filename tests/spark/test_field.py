@@ -140,6 +140,7 @@ def test_readme_as_it_stands(cluster: LoopbackCluster, kafka_broker: KafkaBroker
     assert scored(tmp_path / "orders") == list(range(records_of(kafka_broker, topic))), "every record once"
 
 
+@pytest.mark.slow
 def test_two_queries_with_bounds_of_their_own(
     cluster: LoopbackCluster, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
@@ -162,6 +163,7 @@ def test_two_queries_with_bounds_of_their_own(
     assert counted(tmp_path / "counts") == all_of(records)
 
 
+@pytest.mark.slow
 def test_a_topic_that_falls_silent_and_comes_back(
     cluster: LoopbackCluster, kafka_broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
