@@ -4,7 +4,8 @@
 
 `examples/orders.py`, unchanged, counts orders from a real Kafka on a loopback cluster of three workers with a core
 each; the session sets the master, memory and the Kafka connector, nothing else, and with `--partitions` the number of
-state partitions (Spark has 200, whose commits to a local checkpoint alone may take longer than the bound). The load goes 100, `--peak`, 100 a
+state partitions (Spark has 200, whose commits to a local checkpoint alone may take longer than the bound). The load
+goes 100, `--peak`, 100 a
 second. Latency is the same for both ways: from when a record was due to the end of its batch, from the offsets in
 Spark's progress. Held is the share of 5 s intervals after the first minute in which the mean of the last 10 s was
 within the bound; an interval without a finished batch counts what waits as late as it is old. Counts at the end must
