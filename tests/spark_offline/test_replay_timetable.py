@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.dataflow.load import Load, constant, sine, staircase
@@ -37,6 +37,7 @@ def loads(draw):
 
 @settings(max_examples=150, deadline=None)
 @given(loads(), st.integers(0, 200_000))
+@example(staircase([(0.5, 0.0), (0.1, 1.0)], repeat=True), 0)  # a period holds a tenth of a record
 def test_a_record_is_due_when_the_load_has_produced_it(load: Load, number: int):
     due_s = float(Timetable(load).due_s(np.array([number]))[0])
     if math.isinf(due_s):

@@ -66,10 +66,12 @@ class Timetable:
             # The last record of a period is due within it, not at the start of the next.
             whole = np.ceil(wanted / totals[-1]) - 1.0
             wanted = wanted - whole * totals[-1]
-        # The sums are rounded: the last record of a step must not fall into one in which there are none.
-        at = np.clip(np.searchsorted(totals, wanted - ROUNDING, side="left") - 1, 0, len(rates) - 1)
-        with np.errstate(divide="ignore"):
-            due = times[at] + np.where(rates[at] > 0, (wanted - totals[at]) / rates[at], np.inf)
+        # The sums are rounded: only steps in which there are records can have one.
+        busy = np.flatnonzero(produced > 0)
+        if not len(busy):
+            return np.full(len(wanted), np.inf)
+        at = busy[np.minimum(np.searchsorted(totals[busy + 1], wanted - ROUNDING), len(busy) - 1)]
+        due = np.where(wanted - ROUNDING <= totals[-1], times[at] + (wanted - totals[at]) / rates[at], np.inf)
         return due + (0.0 if period_s is None else whole * period_s)
 
 
