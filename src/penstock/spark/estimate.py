@@ -14,6 +14,8 @@ shedding low and high are the value itself. They are null where fewer than two k
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
@@ -73,59 +75,105 @@ def weight() -> Column:
 
 
 def _total(y: Column, confidence: float, unique: bool) -> Column:
-    value, kept = sql.sum(weight() * y), sql.sum(y)
-    all_up, all_down = sql.min(y) >= 0, sql.max(y) <= 0
-    t = _student(y, confidence, unique)
-    low, high = bounds(value, _variance([y], [sql.lit(1.0)], unique), t, all_up | all_down, _COLUMNS)
-    low = sql.when(all_up, sql.greatest(low, kept)).otherwise(low)
-    high = sql.when(all_down, sql.least(high, kept)).otherwise(high)
-    return _told(value, low, high, y, unique)
+    facts = {
+        "value": sql.sum(weight() * y),
+        "kept": sql.sum(y),
+        "up": sql.min(y) >= 0,
+        "down": sql.max(y) <= 0,
+        "sums": _spread_sums([y], unique),
+    }
+
+    def ends(of: Column, t: Column) -> tuple[Column, Column]:
+        one_sign = of["up"] | of["down"]
+        low, high = bounds(of["value"], _variance(of["sums"], [sql.lit(1.0)], unique), t, one_sign, _COLUMNS)
+        return (
+            sql.when(of["up"], sql.greatest(low, of["kept"])).otherwise(low),
+            sql.when(of["down"], sql.least(high, of["kept"])).otherwise(high),
+        )
+
+    return _told(facts, y, ends, confidence, unique)
 
 
 def _ratio(x: Column, y: Column, confidence: float, unique: bool) -> Column:
     size = sql.sum(weight() * y)
-    value = sql.try_divide(sql.sum(weight() * x), size)
-    variance = _variance([x, y], [sql.lit(1.0), -value], unique)
-    margin = sql.try_divide(_student(x, confidence, unique) * sql.sqrt(variance), sql.abs(size))
-    return _told(value, value - margin, value + margin, x, unique)
+    facts = {
+        "value": sql.try_divide(sql.sum(weight() * x), size),
+        "size": size,
+        "sums": _spread_sums([x, y], unique),
+    }
+
+    def ends(of: Column, t: Column) -> tuple[Column, Column]:
+        variance = _variance(of["sums"], [sql.lit(1.0), -of["value"]], unique)
+        margin = sql.try_divide(t * sql.sqrt(variance), sql.abs(of["size"]))
+        return of["value"] - margin, of["value"] + margin
+
+    return _told(facts, x, ends, confidence, unique)
 
 
-def _variance(columns: list[Column], factors: list[Column], unique: bool) -> Column:
-    """The estimated variance of a linear combination of the columns' weighted sums."""
+def _told(
+    facts: dict[str, Column],
+    y: Column,
+    ends: Callable[[Column, Column], tuple[Column, Column]],
+    confidence: float,
+    unique: bool,
+) -> Column:
+    """(value, low, high), where `ends` makes the bounds of the facts and of Student's t."""
+    facts = {
+        **facts,
+        "exact": sql.max(sql.when(y.isNotNull(), weight())) == 1.0,
+        "units": _units(y, unique),
+    }
+
+    def told(of: Column, t: Column) -> Column:
+        value, enough = of["value"], of["units"] >= 2
+        low, high = (sql.when(of["exact"], value).when(enough, end) for end in ends(of, t))
+        return sql.struct(value.alias("value"), low.alias("low"), high.alias("high"))
+
+    def with_t(of: Column) -> Column:
+        degrees = freedom(of["units"].cast("double"), _COLUMNS, None if unique else SIGNS)
+        student_t = lambda d: _column(student(d, quantile(confidence)))  # noqa: E731  # a let, as the one below
+        return _let(_let(_column(degrees), student_t), lambda t: told(of, t))
+
+    return _let(sql.struct(*(column.alias(name) for name, column in facts.items())), with_t)
+
+
+def _let(value: Column, body: Callable[[Column], Column]) -> Column:
+    """The body with a name for the value: Spark has no other way to say an expression once and use it often."""
+    return sql.element_at(sql.transform(sql.array(value), body), 1)
+
+
+def _spread_sums(columns: list[Column], unique: bool) -> Column:
+    """What the variance of a linear combination of the columns' weighted sums is made of."""
     spread = sql.sqrt(weight() * (weight() - 1.0))
     if unique:
         # (f·x + g·y)² summed, its factors known only after the sums.
-        products = [
-            f * g * sql.sum(x * y * spread * spread)
-            for f, x in zip(factors, columns, strict=True)
-            for g, y in zip(factors, columns, strict=True)
-        ]
-        return sql.greatest(_added(products), sql.lit(0.0))
+        return sql.array(*(sql.sum(x * y * spread * spread) for x in columns for y in columns))
     bits = sql.floor(sql.coalesce(sql.col(HASH), sql.lit(0.0)) * 2.0**HASH_BITS).cast("long")
-    squares = []
-    for r in range(SIGNS):
-        positive = bits.bitwiseAND(sql.lit(1 << r)) != 0
-        sums = [sql.sum(sql.when(positive, x * spread).otherwise(-x * spread)) for x in columns]
-        combined = _added([f * s for f, s in zip(factors, sums, strict=True)])
-        squares.append(combined * combined)
-    return _added(squares) / float(SIGNS)
+    positive = [bits.bitwiseAND(sql.lit(1 << r)) != 0 for r in range(SIGNS)]
+    return sql.array(
+        *(
+            sql.array(*(sql.sum(sql.when(p, x * spread).otherwise(-x * spread)) for p in positive))
+            for x in columns
+        )
+    )
 
 
-def _student(y: Column, confidence: float, unique: bool) -> Column:
-    degrees = freedom(_units(y, unique).cast("double"), _COLUMNS, None if unique else SIGNS)
-    return _column(student(degrees, quantile(confidence)))
+def _variance(sums: Column, factors: list[Column], unique: bool) -> Column:
+    """The estimated variance of a linear combination, from what `_spread_sums` gave."""
+    if unique:
+        products = [f * g for f in factors for g in factors]
+        return sql.greatest(_added([p * sums[i] for i, p in enumerate(products)]), sql.lit(0.0))
+    if len(factors) == 1:
+        combined = sql.transform(sums[0], lambda x: factors[0] * x)
+    else:
+        combined = sql.zip_with(sums[0], sums[1], lambda x, y: factors[0] * x + factors[1] * y)
+    squares = sql.aggregate(combined, sql.lit(0.0), lambda total, c: total + c * c)
+    return squares / float(SIGNS)
 
 
 def _units(y: Column, unique: bool) -> Column:
     # Rows without a hash were kept for sure, so they say nothing about what was dropped.
     return sql.count(y) if unique else sql.approx_count_distinct(sql.when(y.isNotNull(), sql.col(HASH)))
-
-
-def _told(value: Column, low: Column, high: Column, y: Column, unique: bool) -> Column:
-    exact = sql.max(sql.when(y.isNotNull(), weight())) == 1.0
-    enough = _units(y, unique) >= 2
-    ends = [sql.when(exact, value).when(enough, end) for end in (low, high)]
-    return sql.struct(value.alias("value"), ends[0].alias("low"), ends[1].alias("high"))
 
 
 def _added(columns: list[Column]) -> Column:
