@@ -100,19 +100,29 @@ def test_every_module_imports_without_extras(installed: Installed) -> None:
     ("command", "says"),
     [
         (["reproduce", "nephele"], "pip install 'penstock[papers]'"),
-        (["place", "problem.json"], "pip install 'penstock[solvers]'"),
-        (["simulate", "flows/words.yaml", "--policy", "placement"], "pip install 'penstock[solvers]'"),
+        (["place", "problem.json", "--policy", "exact"], "pip install 'penstock[solvers]'"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_a_missing_extra_is_told_with_its_remedy(installed: Installed, command: list[str], says: str) -> None:
+    write_problem(installed)
+    done = installed.run("penstock", *command)
+    assert done.returncode == 2, done.stderr
+    assert says in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_placement_needs_no_extra(installed: Installed) -> None:
+    write_problem(installed)
+    done = installed.run("penstock", "place", "problem.json", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)
+
+
+def write_problem(installed: Installed) -> None:
     problem = {
         "tasks": [{"id": f"t{i}", "load": 1} for i in range(8)],
         "streams": [{"from": f"t{i}", "to": f"t{i + 1}", "rate": 1 + i} for i in range(7)],
         "nodes": [{"id": f"n{i}", "capacity": 3} for i in range(4)],
     }
     (installed.folder / "problem.json").write_text(json.dumps(problem), encoding="utf-8")
-    done = installed.run("penstock", *command)
-    assert done.returncode == 2, done.stderr
-    assert says in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr
