@@ -102,6 +102,8 @@ class Retention:
 
 IN_MEMORY = Retention(evidence_bytes=16_000_000, cycles=100_000, cycle_bytes=48_000_000)
 """For a journal without a file: hours of evidence and days of briefs, however long the run."""
+OPENING_S = 2.0
+"""How long to wait for others who open the same file."""
 MEMORY = ":memory:"
 """The path of a journal without a file."""
 
@@ -296,7 +298,7 @@ class SqliteJournal:
                 f"{self.path} was written by an earlier Penstock (format {found}, this one has {SCHEMA_VERSION})"
                 " and is left as it is; move it away or name another file, and a new journal is begun"
             )
-        self._db.execute("PRAGMA journal_mode = WAL")
+        self._write_ahead()
         self._db.execute("PRAGMA synchronous = NORMAL")
         self._db.execute("PRAGMA journal_size_limit = 16000000")
         if not ours:
@@ -307,6 +309,19 @@ class SqliteJournal:
                         self._db.execute(statement)
                     self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                     self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def _write_ahead(self) -> None:
+        """Readers beside a writer. SQLite does not wait by itself for others who open the file at the same moment."""
+        deadline_s = time.monotonic() + OPENING_S
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError:
+                if time.monotonic() > deadline_s:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
