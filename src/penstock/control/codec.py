@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
+import threading
 import types
 import typing
 import zlib
@@ -30,6 +31,11 @@ _FAST = 1  # zlib level: snapshots are written in every cycle, and read seldom
 _SCALARS = (str, int, float, bool, bytes, type(None))
 _ORIGIN: dict[type, type[Any]] = {}
 """Struct to the dataclass that it stands for."""
+
+
+_MODELS: dict[tuple[Any, tuple[str, ...]], Any] = {}
+"""Types that msgspec has learnt; `_MAKING` is held while it learns one."""
+_MAKING = threading.Lock()
 
 
 class CodecError(ValueError):
@@ -138,7 +144,14 @@ def _value(found: Any) -> Any:
 
 
 def _model(hint: Any) -> Any:
-    return _made(hint, tuple(KINDS))
+    key = hint, tuple(KINDS)
+    if key not in _MODELS:
+        with _MAKING:
+            model = _made(*key)
+            # msgspec learns a type at its first use, and crashes the process if two threads have it do so at once.
+            msgspec.msgpack.Decoder(model, dec_hook=_custom, ext_hook=_decoded)
+            _MODELS[key] = model
+    return _MODELS[key]
 
 
 @lru_cache(maxsize=4096)
