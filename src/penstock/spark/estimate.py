@@ -131,8 +131,8 @@ def _told(
 
     def with_t(of: Column) -> Column:
         degrees = freedom(of["units"].cast("double"), _COLUMNS, None if unique else SIGNS)
-        student_t = lambda d: _column(student(d, quantile(confidence)))  # noqa: E731  # a let, as the one below
-        return _let(_let(_column(degrees), student_t), lambda t: told(of, t))
+        t = _let(_column(degrees), lambda d: _column(student(d, quantile(confidence))))
+        return _let(t, lambda t: told(of, t))
 
     return _let(sql.struct(*(column.alias(name) for name, column in facts.items())), with_t)
 

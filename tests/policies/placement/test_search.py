@@ -11,7 +11,7 @@ from penstock.policies.placement.annealing import Schedule, annealed, chances
 from penstock.policies.placement.budget import budget_of
 from penstock.policies.placement.graph import graph_of
 from penstock.policies.placement.placement import place
-from penstock.policies.placement.problem import UNPLACED, placement_problem
+from penstock.policies.placement.problem import UNPLACED, DoesNotFitError, placement_problem
 from penstock.policies.placement.search import searched
 from penstock_papers.i_scheduler.instances import planted_groups, random_cluster, random_instance
 from penstock_papers.i_scheduler.iterative import i_scheduler
@@ -115,12 +115,21 @@ def test_planted_groups_that_exactly_fill_unequal_nodes_are_found(seed):
     assert found.cost <= problem.cost(groups) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("seed", [2000, 2003, 2004, 2005])
+def cost_of(solve) -> float:
+    """What a rival's placement costs; one that finds none is worse than any."""
+    try:
+        return float(solve())
+    except DoesNotFitError:
+        return math.inf
+
+
+@pytest.mark.parametrize("seed", range(2000, 2006))
 def test_no_rival_is_better_with_several_tries_of_its_own(seed):
     problem = random_instance(seed)
-    ours = place(problem, clock=TickingClock(), seconds=1e6, rounds=80)
+    ours = place(problem, clock=TickingClock(), seconds=1e6, rounds=80).cost
     for rival in set(RIVALS) - {"i-scheduler"}:  # its φ is a matter of the machine's speed
-        theirs = place_by(problem, policy=rival, clock=TickingClock(step_s=0.1), seconds=1.0)
-        assert ours.cost <= theirs.cost * (1 + 1e-9) + 1e-9, rival
+        clock = TickingClock(step_s=0.1)
+        theirs = cost_of(lambda r=rival, c=clock: place_by(problem, policy=r, clock=c, seconds=1.0).cost)
+        assert ours <= theirs * (1 + 1e-9) + 1e-9, rival
     budget = budget_of(1e6, TickingClock())
-    assert ours.cost <= problem.cost(i_scheduler(problem, threshold=12, budget=budget)) + 1e-9
+    assert ours <= cost_of(lambda: problem.cost(i_scheduler(problem, threshold=12, budget=budget))) + 1e-9
