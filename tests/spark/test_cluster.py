@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -23,6 +24,7 @@ from tests.spark.streams import wait_for
 START = """
 import sys, time
 from pathlib import Path
+from typing import Any
 from penstock.spark.cluster.loopback import LoopbackCluster
 detached = sys.argv[2] == "detached"
 LoopbackCluster(workers=1, memory="512m", pin=True, run_dir=Path(sys.argv[1]), detached=detached).start()
@@ -77,8 +79,8 @@ def test_kill_minus_nine_leaves_nothing(tmp_path: Path, victim: str) -> None:
         program.wait(10)
 
 
-@pytest.mark.parametrize("options", [{"workers": 0}, {"workers": 251}, {"cores": 0}])
-def test_nonsense_is_refused(options: dict[str, int]) -> None:
+@pytest.mark.parametrize("options", [{"workers": 0}, {"workers": 251}, {"cores": 0}, {"cpus": 1.5}])
+def test_nonsense_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="not"):
         LoopbackCluster(**options)
 

@@ -20,13 +20,22 @@ def start(
     cores: Annotated[int, typer.Option(help="Cores of a worker.", min=1)] = 1,
     memory: Annotated[str, typer.Option(help="Memory a worker offers to executors.")] = "1g",
     pin: Annotated[bool, typer.Option("--pin", help="Give each worker CPUs of its own.")] = False,
+    cpus: Annotated[
+        float | None, typer.Option(help="CPUs that a worker can use at most, e.g. 0.6; needs control groups.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Start a cluster that stays until `penstock cluster stop`."""
     from penstock.spark.cluster.loopback import DEFAULT_RUN_DIR, LoopbackCluster
 
     cluster = LoopbackCluster(
-        workers=workers, cores=cores, memory=memory, pin=pin, run_dir=DEFAULT_RUN_DIR, detached=True
+        workers=workers,
+        cores=cores,
+        memory=memory,
+        pin=pin,
+        cpus=cpus,
+        run_dir=DEFAULT_RUN_DIR,
+        detached=True,
     )
     with complaints.status(f"starting a master and {workers} workers …"):
         cluster.start()

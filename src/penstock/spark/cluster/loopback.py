@@ -84,7 +84,8 @@ class LoopbackCluster:
     """A master on 127.0.0.1 and *workers* on 127.0.0.2 and up, from the installed PySpark.
 
     *memory* is what each worker offers to executors, not what it takes. With *pin*, each worker and its
-    executors get processors of their own, in turn. *detached* clusters outlive the program that started
+    executors get processors of their own, in turn; with *cpus*, so many at most, whatever the others use (this needs
+    the right to make control groups). *detached* clusters outlive the program that started
     them; without *run_dir* the files are in a temporary folder that goes with the cluster.
     """
 
@@ -95,6 +96,7 @@ class LoopbackCluster:
         cores: int = 1,
         memory: str = "1g",
         pin: bool = False,
+        cpus: float | None = None,
         run_dir: Path | None = None,
         detached: bool = False,
     ) -> None:
@@ -102,8 +104,10 @@ class LoopbackCluster:
             raise ValueError(f"1 to 250 workers fit on loopback addresses, not {workers}")
         if cores < 1:
             raise ValueError(f"a worker needs at least one core, not {cores}")
+        if cpus is not None and not 0.05 <= cpus <= cores:
+            raise ValueError(f"a worker of {cores} cores can use 0.05 to {cores} CPUs, not {cpus:g}")
         self._workers, self._cores, self._memory, self._pin = workers, cores, memory, pin
-        self._detached = detached
+        self._cpus, self._detached = cpus, detached
         self._temporary = None if run_dir else tempfile.TemporaryDirectory(prefix="penstock-cluster-")
         self.run_dir = run_dir or Path(self._temporary.name if self._temporary else ".")
         self._supervisor: subprocess.Popen[bytes] | None = None
@@ -135,6 +139,7 @@ class LoopbackCluster:
             "cores": self._cores,
             "memory": self._memory,
             "pin": self._pin,
+            "cpus": self._cpus,
             "attached": not self._detached,
         }
         command = [sys.executable, "-m", "penstock.spark.cluster.supervisor", json.dumps(spec)]

@@ -21,6 +21,8 @@ from typing import Any
 
 import psutil
 
+from penstock.spark.cluster.cpu_limit import CpuLimit
+
 DAEMON_HEAP = "192m"
 START_TIMEOUT_S = 90.0
 GRACE_S = 8.0
@@ -39,8 +41,9 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)  # the wake-up descriptor tells
     run_dir = Path(spec["run_dir"])
+    limits: list[CpuLimit] = []
     try:
-        state = _start(spec, run_dir)
+        state = _start(spec, run_dir, limits)
         partial = run_dir / "cluster.json.partial"
         partial.write_text(json.dumps(state))
         partial.replace(run_dir / "cluster.json")  # readers see a whole file or none
@@ -48,10 +51,12 @@ def main() -> None:
         select.select(watched, [], [])
     finally:
         _end_all()
+        for limit in limits:
+            limit.close()
         (run_dir / "cluster.json").unlink(missing_ok=True)
 
 
-def _start(spec: dict[str, Any], run_dir: Path) -> dict[str, Any]:
+def _start(spec: dict[str, Any], run_dir: Path, limits: list[CpuLimit]) -> dict[str, Any]:
     master, log = _launch(spec, run_dir, "master", 1, ["org.apache.spark.deploy.master.Master"])
     master_url, web_url = _addresses(master, log)
     daemons = [
@@ -65,6 +70,9 @@ def _start(spec: dict[str, Any], run_dir: Path) -> dict[str, Any]:
         arguments += ["--work-dir", str(run_dir / name), master_url]
         pinned = _processors(index, spec["cores"]) if spec["pin"] else None
         worker, _ = _launch(spec, run_dir, name, octet, arguments, pinned)
+        if spec["cpus"] is not None:
+            limits.append(CpuLimit(f"penstock-{os.getpid()}-{index}", spec["cpus"]))
+            limits[-1].add(worker.pid)  # before it starts executors, which inherit the limit
         daemons.append(_entry("worker", f"127.0.0.{octet}", worker.pid))
     return {
         "master_url": master_url,
