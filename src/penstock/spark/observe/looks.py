@@ -83,9 +83,11 @@ class Looks:
         self.gauges, self._clock = gauges, clock
         self._run = str(gauges.query.runId)
         self._seen = seen_batch
-        self._ended_s = float("-inf")
+        self._after_s = float("-inf")
+        """What is told next was triggered after this."""
         self._looked_s: float | None = None
-        self._shift_s: float | None = None
+        self._shifts_s: tuple[float, ...] = ()
+        """What the loop's clock is ahead of the driver's; after a step, what it was before too: for batches of then."""
         self._running: tuple[int, float] | None = None
         """The batch under way and when it began, in the loop's time."""
         self._said: frozenset[str] = frozenset()
@@ -101,7 +103,7 @@ class Looks:
         batches = self._timed(reports, standing, now_s)
         unseen = max(0, batches[0].batch_id - 1 - self._seen) if batches and self._seen >= 0 else 0
         if batches:
-            self._seen, self._ended_s = batches[-1].batch_id, batches[-1].ended_s
+            self._seen = batches[-1].batch_id
         running_s = self._running_s(standing, now_s)
         look = Look(
             time_s=now_s,
@@ -124,16 +126,21 @@ class Looks:
     def _timed(
         self, batches: tuple[BatchProgress, ...], standing: Standing | None, now_s: float
     ) -> tuple[BatchProgress, ...]:
-        shift_s = now_s - standing.wall_s if standing is not None else 0.0
-        before_s = shift_s if self._shift_s is None else self._shift_s
-        if abs(shift_s - before_s) <= STEP_S:
-            shift_s = before_s  # two readings of the same difference: the smaller changes, the better
-        self._shift_s, timed, after_s = shift_s, [], self._ended_s
+        if standing is not None:
+            shift_s = now_s - standing.wall_s
+            # Two readings of one difference are never quite the same: the fewer changes, the better.
+            if not self._shifts_s or abs(shift_s - self._shifts_s[0]) > STEP_S:
+                self._shifts_s = (shift_s, *self._shifts_s[:1])
+        timed: list[BatchProgress] = []
         for batch in batches:
-            found = in_loop_time(
-                batch, now_s=now_s, after_s=after_s, shift_s=shift_s, shift_before_s=before_s
-            )
-            after_s = found.ended_s
+            shifts_s = self._shifts_s or (0.0,)
+            found = in_loop_time(batch, now_s=now_s, after_s=self._after_s, shifts_s=shifts_s)
+            if timed and timed[-1].lasted_s is not None:
+                most_s = max(0.0, found.began_s - timed[-1].began_s)
+                timed[-1] = timed[-1].model_copy(update={"lasted_s": min(timed[-1].lasted_s, most_s)})
+            if found.shift_s == shifts_s[0] and found.lasted_s is None:
+                self._shifts_s = shifts_s[:1]  # later ones began after the step, too
+            self._after_s = found.ended_s if found.lasted_s is None else found.began_s
             timed.append(found)
         return tuple(timed)
 

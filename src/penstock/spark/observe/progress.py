@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -131,16 +131,15 @@ def batches_of(reports: Iterable[str]) -> tuple[BatchProgress, ...]:
 
 
 def in_loop_time(
-    batch: BatchProgress, *, now_s: float, after_s: float, shift_s: float, shift_before_s: float
+    batch: BatchProgress, *, now_s: float, after_s: float, shifts_s: Sequence[float]
 ) -> BatchProgress:
     """A batch that was triggered after `after_s` and has ended by now, both in the loop's time.
 
-    If the driver's clock stepped since the last look (the shift has changed), the shift under which the batch lies
-    in between is the right one. A step while it ran makes Spark's figure of its duration wrong: all that can be told
-    then is that it has ended by now.
+    If the driver's clock stepped lately there are several shifts, the newest first: that under which the batch lies in
+    between is the right one. A step while it ran makes Spark's figure of its duration wrong: all that can be told then
+    is that it has ended by now.
     """
-    shifts = (shift_s, shift_before_s) if abs(shift_s - shift_before_s) > STEP_S else (shift_s,)
-    tries = [batch.model_copy(update={"shift_s": shift}) for shift in shifts]
+    tries = [batch.model_copy(update={"shift_s": shift}) for shift in shifts_s]
     if len(tries) == 1:
         return tries[0]
     begun = [b for b in tries if after_s - STEP_S <= b.began_s <= now_s + STEP_S]
