@@ -229,8 +229,7 @@ def test_too_short_a_run_and_an_empty_folder_are_told(tmp_path: Path) -> None:
 
 
 def test_a_read_limit_is_seen_in_kafka_offsets_and_makes_records_wait() -> None:
-    runtime = a_runtime(staircase([(60, 300), (30, 2500), (200, 300)]), executors=2)
-    runtime.set_read_limit("q", 900)
+    runtime = a_runtime(staircase([(60, 300), (30, 2500), (200, 300)]), executors=2, read_limit=900)
     lines = progress_of(runtime, for_s=250.0)
     history = history_of([parsed(json.loads(line), "test") for line in lines], source="test")
     (query,) = history.queries

@@ -204,12 +204,36 @@ def test_tasks_take_the_slot_that_a_plain_search_finds(
         expected[slot] = begins + weights[p]
         where[p] = slot // cores if stateful else where[p]
     found, home_of = free.copy(), place.copy()
-    end_s, busy = kernel.run_stage(
-        now_s, 0, 0, 0, 1.0, 0, 0.0, 1.0, 1.0, 0.0, stateful, 0, weights, home_of,
-        np.zeros(partitions, np.bool_), np.zeros(partitions), np.zeros(partitions), np.zeros(partitions),
-        found, np.repeat(np.arange(executors), cores), from_s, np.full(executors, np.inf), np.zeros(executors),
-        np.zeros(executors), np.arange(executors + 1), np.zeros(executors), np.ones(executors), wait_s, 0.0, 1.0,
-    )  # fmt: skip
+    none = np.zeros(0)
+    queries = kernel.Queries(*[none] * len(kernel.Queries._fields))._replace(
+        batch_id=np.zeros(1, np.int64),
+        task_cv=np.zeros(1),
+        record_s=np.ones(1),
+        task_s=np.zeros(1),
+        stateful=np.array([stateful]),
+        part_first=np.array([0, partitions]),
+        weights=weights,
+        place=home_of,
+        restoring=np.zeros(partitions, np.bool_),
+        restore_s=np.zeros(partitions),
+        part_busy=np.zeros(partitions),
+        part_records=np.zeros(partitions),
+    )
+    slots = kernel.Executors(
+        slot_free=found,
+        slot_executor=np.repeat(np.arange(executors), cores),
+        from_s=from_s,
+        gone_s=np.full(executors, np.inf),
+        warm_s=np.zeros(executors),
+        busy_s=np.zeros(executors),
+        speed_first=np.arange(executors + 1),
+        speed_times=np.zeros(executors),
+        speed_values=np.ones(executors),
+        wait_s=wait_s,
+        cold_s=0.0,
+        cold_factor=1.0,
+    )
+    end_s, busy = kernel.run_stage(now_s, 0, 0, 1.0, 1.0, 0, queries, slots)
     np.testing.assert_allclose(found, expected)
     np.testing.assert_array_equal(home_of, where)
     assert busy == pytest.approx(weights.sum())

@@ -36,7 +36,8 @@ from penstock.simulator.calibration.actual import (
     figures_of_batches,
     figures_of_summary,
 )
-from penstock.simulator.microbatch import Kill, Life, MicrobatchRuntime
+from penstock.simulator.microbatch import Kill, MicrobatchRuntime
+from penstock.simulator.microbatch_executors import Life
 from penstock.telemetry import MachineClass, Snapshot
 
 AS_IT_WAS = "as-it-was"

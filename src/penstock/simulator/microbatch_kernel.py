@@ -8,15 +8,13 @@ says. Nothing is preempted, and what starts first gets the slot first, as Spark'
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from penstock.arrays import Bools, Floats, Ints
 from penstock.simulator.compiled import compiled
 from penstock.simulator.draws import GOLDEN, mix, uniform
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 WAITING, STAGE, COMMIT = range(3)
 """What a query does next."""
@@ -25,6 +23,77 @@ POLL_S = 0.01
 
 # Columns of the log of batches.
 QUERY, BATCH, BEGAN, ENDED, RECORDS, FIRST, BUSY, FIXED, LAST_COLUMN = range(9)
+
+
+class Queries(NamedTuple):
+    """The queries as they stand, an entry each."""
+
+    due_s: Floats
+    """When it does something next."""
+    doing: Ints
+    stage_at: Ints
+    batch_id: Ints
+    began_s: Floats
+    in_batch: Floats
+    """Records of the batch."""
+    flowing: Floats
+    """Of these, what has reached the stage."""
+    busy_s: Floats
+    fixed_s: Floats
+    read: Floats
+    """Records of all batches that ended."""
+    plan_s: Floats
+    stage_s: Floats
+    commit_s: Floats
+    trigger_s: Floats
+    limit: Floats
+    """Most records of a batch."""
+    keep: Floats
+    driver_cv: Floats
+    task_cv: Floats
+    batch_cv: Floats
+    stage_first: Ints
+    load_first: Ints
+    """Of its load's points; `load_total_first` likewise, with one total more."""
+    load_times: Floats
+    load_rates: Floats
+    load_totals: Floats
+    load_total_first: Ints
+    period_s: Floats
+    record_s: Floats
+    """From here on an entry for each stage."""
+    task_s: Floats
+    selectivity: Floats
+    stateful: Bools
+    part_first: Ints
+    weights: Floats
+    """From here on an entry for each partition."""
+    place: Ints
+    """The executor that holds its state, or -1."""
+    wanted: Ints
+    """Where it is to move, or -1."""
+    restoring: Bools
+    restore_s: Floats
+    part_busy: Floats
+    part_records: Floats
+
+
+class Executors(NamedTuple):
+    """The executors as they stand: an entry each, or for each of their slots."""
+
+    slot_free: Floats
+    slot_executor: Ints
+    from_s: Floats
+    gone_s: Floats
+    warm_s: Floats
+    busy_s: Floats
+    speed_first: Ints
+    """Of the points of its speed over time."""
+    speed_times: Floats
+    speed_values: Floats
+    wait_s: float
+    cold_s: float
+    cold_factor: float
 
 
 @compiled
@@ -81,11 +150,11 @@ def _noise(cv: float, seed: int, a: int, b: int, c: int, d: int) -> float:
 
 
 @compiled
-def _speed(first: Ints, times: Floats, values: Floats, executor: int, time_s: float) -> float:
+def _speed(e: Executors, executor: int, time_s: float) -> float:
     """Speed of an executor at a time, from its profile."""
-    begin, end = first[executor], first[executor + 1]
-    i = np.searchsorted(times[begin:end], time_s, side="right") - 1
-    return float(values[begin + max(i, 0)])
+    begin, end = e.speed_first[executor], e.speed_first[executor + 1]
+    i = np.searchsorted(e.speed_times[begin:end], time_s, side="right") - 1
+    return float(e.speed_values[begin + max(i, 0)])
 
 
 @compiled
@@ -114,15 +183,13 @@ def _sink(heap: Ints, where: Ints, keys: Floats, at: int) -> None:
 
 
 @compiled
-def _slot_heap(
-    slot_free: Floats, slot_executor: Ints, from_s: Floats, gone_s: Floats, now_s: float, keys: Floats
-) -> tuple[Ints, Ints]:
+def _slot_heap(e: Executors, now_s: float, keys: Floats) -> tuple[Ints, Ints]:
     """Slots by when they can start a task, which goes into `keys`: the heap, and where each slot is in it."""
-    for slot in range(len(slot_free)):
-        executor = slot_executor[slot]
-        start_s = max(slot_free[slot], from_s[executor], now_s)
-        keys[slot] = start_s if start_s < gone_s[executor] else np.inf
-    heap, where = np.arange(len(slot_free)), np.arange(len(slot_free))
+    for slot in range(len(keys)):
+        executor = e.slot_executor[slot]
+        start_s = max(e.slot_free[slot], e.from_s[executor], now_s)
+        keys[slot] = start_s if start_s < e.gone_s[executor] else np.inf
+    heap, where = np.arange(len(keys)), np.arange(len(keys))
     for at in range(len(heap) // 2 - 1, -1, -1):
         _sink(heap, where, keys, at)
     return heap, where
@@ -130,213 +197,125 @@ def _slot_heap(
 
 @compiled
 def run_stage(
-    now_s: float,
-    q: int,
-    k: int,
-    batch: int,
-    records: float,
-    seed: int,
-    task_cv: float,
-    batch_factor: float,
-    record_s: float,
-    task_s: float,
-    stateful: bool,
-    part_first: int,
-    weights: Floats,
-    place: Ints,
-    restoring: NDArray[np.bool_],
-    restore_s: Floats,
-    part_busy: Floats,
-    part_records: Floats,
-    slot_free: Floats,
-    slot_executor: Ints,
-    from_s: Floats,
-    gone_s: Floats,
-    warm_s: Floats,
-    executor_busy: Floats,
-    speed_first: Ints,
-    speed_times: Floats,
-    speed_values: Floats,
-    wait_s: float,
-    cold_s: float,
-    cold_factor: float,
+    now_s: float, q: int, k: int, records: float, batch_factor: float, seed: int, t: Queries, e: Executors
 ) -> tuple[float, float]:
     """(end, core-seconds) of a stage that starts now; infinite end: there is no executor to run it on."""
     end_s, busy = now_s, 0.0
-    keys = np.empty(len(slot_free))
-    heap, where = _slot_heap(slot_free, slot_executor, from_s, gone_s, now_s, keys)
-    cores = len(slot_free) // max(1, len(from_s))
-    for i in range(len(weights)):
-        p = part_first + i
+    keys = np.empty(len(e.slot_free))
+    heap, where = _slot_heap(e, now_s, keys)
+    cores = len(e.slot_free) // max(1, len(e.from_s))
+    stateful = t.stateful[k]
+    for p in range(t.part_first[k], t.part_first[k + 1]):
         while True:
             if not len(heap) or keys[heap[0]] == np.inf:
                 return np.inf, busy
             slot = heap[0]
             start_s = keys[slot]
-            if stateful and place[p] >= 0 and slot_executor[slot] != place[p]:
-                home = place[p] * cores
+            if stateful and t.place[p] >= 0 and e.slot_executor[slot] != t.place[p]:
+                home = t.place[p] * cores
                 for other in range(home + 1, home + cores):
                     if keys[other] < keys[home]:
                         home = other
                 if keys[home] < np.inf:
-                    start_s = max(start_s, now_s + wait_s)
+                    start_s = max(start_s, now_s + e.wait_s)
                     if keys[home] <= start_s:
                         slot, start_s = home, keys[home]
-            executor = slot_executor[slot]
-            work = task_s + record_s * records * weights[i]
+            executor = e.slot_executor[slot]
+            work = t.task_s[k] + t.record_s[k] * records * t.weights[p]
             # The part of the work that falls into the executor's cold time takes longer.
-            work += (cold_factor - 1.0) * min(work, max(0.0, cold_s - warm_s[executor]) / cold_factor)
-            seconds = work * batch_factor * _noise(task_cv, seed, q, batch, k, i)
-            seconds /= max(_speed(speed_first, speed_times, speed_values, executor, start_s), 1e-6)
-            if stateful and (restoring[p] or place[p] != executor):
-                seconds += restore_s[p]
-            if start_s + seconds <= gone_s[executor]:
+            cold = max(0.0, e.cold_s - e.warm_s[executor]) / e.cold_factor
+            work += (e.cold_factor - 1.0) * min(work, cold)
+            noise = _noise(t.task_cv[q], seed, q, t.batch_id[q], k, p - t.part_first[k])
+            seconds = work * batch_factor * noise / max(_speed(e, executor, start_s), 1e-6)
+            if stateful and (t.restoring[p] or t.place[p] != executor):
+                seconds += t.restore_s[p]
+            if start_s + seconds <= e.gone_s[executor]:
                 break
             # The executor leaves before the task could end: it takes no more tasks.
-            slot_free[slot] = keys[slot] = np.inf
+            e.slot_free[slot] = keys[slot] = np.inf
             _sink(heap, where, keys, where[slot])
-        slot_free[slot] = keys[slot] = start_s + seconds
-        if keys[slot] >= gone_s[executor]:
+        e.slot_free[slot] = keys[slot] = start_s + seconds
+        if keys[slot] >= e.gone_s[executor]:
             keys[slot] = np.inf
         _sink(heap, where, keys, where[slot])
-        warm_s[executor] += seconds
-        executor_busy[executor] += seconds
-        part_busy[p] += seconds
-        part_records[p] += records * weights[i]
+        e.warm_s[executor] += seconds
+        e.busy_s[executor] += seconds
+        t.part_busy[p] += seconds
+        t.part_records[p] += records * t.weights[p]
         if stateful:
-            place[p] = executor
-            restoring[p] = False
+            t.place[p] = executor
+            t.restoring[p] = False
         busy += seconds
         end_s = max(end_s, start_s + seconds)
     return end_s, busy
 
 
 @compiled
-def advance(
-    until_s: float,
-    seed: int,
-    # queries
-    due_s: Floats,
-    doing: Ints,
-    stage_at: Ints,
-    batch_id: Ints,
-    began_s: Floats,
-    in_batch: Floats,
-    flowing: Floats,
-    busy_s: Floats,
-    fixed_s: Floats,
-    read: Floats,
-    plan_s: Floats,
-    stage_s: Floats,
-    commit_s: Floats,
-    trigger_s: Floats,
-    limit: Floats,
-    keep: Floats,
-    driver_cv: Floats,
-    task_cv: Floats,
-    batch_cv: Floats,
-    stage_first: Ints,
-    # loads of the queries
-    load_first: Ints,
-    load_times: Floats,
-    load_rates: Floats,
-    load_totals: Floats,
-    load_total_first: Ints,
-    period_s: Floats,
-    # stages
-    record_s: Floats,
-    task_s: Floats,
-    selectivity: Floats,
-    stateful: NDArray[np.bool_],
-    part_first: Ints,
-    # partitions
-    weights: Floats,
-    place: Ints,
-    wanted: Ints,
-    restoring: NDArray[np.bool_],
-    restore_s: Floats,
-    part_busy: Floats,
-    part_records: Floats,
-    # executors
-    slot_free: Floats,
-    slot_executor: Ints,
-    from_s: Floats,
-    gone_s: Floats,
-    warm_s: Floats,
-    executor_busy: Floats,
-    speed_first: Ints,
-    speed_times: Floats,
-    speed_values: Floats,
-    wait_s: float,
-    cold_s: float,
-    cold_factor: float,
-    log: Floats,
-) -> int:
+def _begin(q: int, now_s: float, seed: int, t: Queries) -> None:
+    """Make moves that wait, and form a batch of what there is; without data, look again later."""
+    for p in range(t.part_first[t.stage_first[q]], t.part_first[t.stage_first[q + 1]]):
+        if t.wanted[p] >= 0:  # moves take effect between two batches
+            t.restoring[p] = t.restoring[p] or t.wanted[p] != t.place[p]
+            t.place[p] = t.wanted[p]
+            t.wanted[p] = -1
+    a, b = t.load_first[q], t.load_first[q + 1]
+    times, rates = t.load_times[a:b], t.load_rates[a:b]
+    totals = t.load_totals[t.load_total_first[q] : t.load_total_first[q + 1]]
+    there = math.floor(produced(times, rates, totals, t.period_s[q], now_s) - t.read[q] + 1e-6)
+    if there < 1:
+        came = arrival_s(times, rates, totals, t.period_s[q], t.read[q] + 1.0)
+        t.due_s[q] = max(now_s + POLL_S, came)
+        if t.trigger_s[q] > 0 and t.due_s[q] < np.inf:
+            t.due_s[q] = math.ceil(t.due_s[q] / t.trigger_s[q] - 1e-9) * t.trigger_s[q]
+        return
+    t.in_batch[q] = min(there, t.limit[q])
+    t.flowing[q] = t.in_batch[q] * t.keep[q]
+    t.began_s[q], t.busy_s[q] = now_s, 0.0
+    t.fixed_s[q] = t.plan_s[q] * _noise(t.driver_cv[q], seed, q, t.batch_id[q], -1, 0)
+    t.stage_at[q], t.doing[q] = t.stage_first[q], STAGE
+    t.due_s[q] = now_s + t.fixed_s[q]
+
+
+@compiled
+def advance(until_s: float, seed: int, t: Queries, e: Executors, log: Floats) -> int:
     """Let time pass until `until_s`, or until the log of ended batches is full; rows written."""
     rows = 0
     while rows < len(log):
-        q = int(np.argmin(due_s)) if len(due_s) else 0
-        if not len(due_s) or due_s[q] > until_s:
+        q = int(np.argmin(t.due_s)) if len(t.due_s) else 0
+        if not len(t.due_s) or t.due_s[q] > until_s:
             break
-        now_s = due_s[q]
-        a, b = load_first[q], load_first[q + 1]
-        times, rates = load_times[a:b], load_rates[a:b]
-        totals = load_totals[load_total_first[q] : load_total_first[q + 1]]
-        if doing[q] == WAITING:
-            for p in range(part_first[stage_first[q]], part_first[stage_first[q + 1]]):
-                if wanted[p] >= 0:  # moves take effect between two batches
-                    restoring[p] = restoring[p] or wanted[p] != place[p]
-                    place[p] = wanted[p]
-                    wanted[p] = -1
-            there = math.floor(produced(times, rates, totals, period_s[q], now_s) - read[q] + 1e-6)
-            if there < 1:
-                came = arrival_s(times, rates, totals, period_s[q], read[q] + 1.0)
-                due_s[q] = max(now_s + POLL_S, came)
-                if trigger_s[q] > 0 and due_s[q] < np.inf:
-                    due_s[q] = math.ceil(due_s[q] / trigger_s[q] - 1e-9) * trigger_s[q]
-                continue
-            in_batch[q] = min(there, limit[q])
-            flowing[q] = in_batch[q] * keep[q]
-            began_s[q], busy_s[q] = now_s, 0.0
-            fixed_s[q] = plan_s[q] * _noise(driver_cv[q], seed, q, batch_id[q], -1, 0)
-            stage_at[q], doing[q] = stage_first[q], STAGE
-            due_s[q] = now_s + fixed_s[q]
-        elif doing[q] == STAGE:
-            k = stage_at[q]
-            overhead = stage_s[q] * _noise(driver_cv[q], seed, q, batch_id[q], -2, k)
-            first, last = part_first[k], part_first[k + 1]
-            factor = _noise(batch_cv[q], seed, q, batch_id[q], -4, 0)
-            end_s, busy = run_stage(
-                now_s + overhead, q, k, batch_id[q], flowing[q], seed, task_cv[q], factor, record_s[k], task_s[k],
-                stateful[k], first, weights[first:last], place, restoring, restore_s, part_busy, part_records,
-                slot_free, slot_executor, from_s, gone_s, warm_s, executor_busy, speed_first, speed_times,
-                speed_values, wait_s, cold_s, cold_factor,
-            )  # fmt: skip
+        now_s = t.due_s[q]
+        if t.doing[q] == WAITING:
+            _begin(q, now_s, seed, t)
+        elif t.doing[q] == STAGE:
+            k = t.stage_at[q]
+            overhead = t.stage_s[q] * _noise(t.driver_cv[q], seed, q, t.batch_id[q], -2, k)
+            factor = _noise(t.batch_cv[q], seed, q, t.batch_id[q], -4, 0)
+            end_s, busy = run_stage(now_s + overhead, q, k, t.flowing[q], factor, seed, t, e)
             if end_s == np.inf:  # no executor: look again when one may have come
-                due_s[q] = now_s + 0.5
+                t.due_s[q] = now_s + 0.5
                 continue
-            fixed_s[q] += overhead
-            busy_s[q] += busy
-            flowing[q] *= selectivity[k]
-            stage_at[q] += 1
-            due_s[q] = end_s
-            if stage_at[q] == stage_first[q + 1]:
-                commit = commit_s[q] * _noise(driver_cv[q], seed, q, batch_id[q], -3, 0)
-                fixed_s[q] += commit
-                doing[q], due_s[q] = COMMIT, end_s + commit
+            t.fixed_s[q] += overhead
+            t.busy_s[q] += busy
+            t.flowing[q] *= t.selectivity[k]
+            t.stage_at[q] += 1
+            t.due_s[q] = end_s
+            if t.stage_at[q] == t.stage_first[q + 1]:
+                commit = t.commit_s[q] * _noise(t.driver_cv[q], seed, q, t.batch_id[q], -3, 0)
+                t.fixed_s[q] += commit
+                t.doing[q], t.due_s[q] = COMMIT, end_s + commit
         else:
-            log[rows, QUERY], log[rows, BATCH] = q, batch_id[q]
-            log[rows, BEGAN], log[rows, ENDED] = began_s[q], now_s
-            log[rows, RECORDS], log[rows, FIRST] = in_batch[q], read[q]
-            log[rows, BUSY], log[rows, FIXED] = busy_s[q], fixed_s[q]
+            log[rows, QUERY], log[rows, BATCH] = q, t.batch_id[q]
+            log[rows, BEGAN], log[rows, ENDED] = t.began_s[q], now_s
+            log[rows, RECORDS], log[rows, FIRST] = t.in_batch[q], t.read[q]
+            log[rows, BUSY], log[rows, FIXED] = t.busy_s[q], t.fixed_s[q]
             rows += 1
-            read[q] += in_batch[q]
-            in_batch[q] = 0.0
-            batch_id[q] += 1
-            doing[q] = WAITING
-            if trigger_s[q] > 0:
-                following = (math.floor(began_s[q] / trigger_s[q] + 1e-9) + 1) * trigger_s[q]
-                due_s[q] = max(now_s, following)
-            else:
-                due_s[q] = now_s
+            t.read[q] += t.in_batch[q]
+            t.in_batch[q] = 0.0
+            t.batch_id[q] += 1
+            t.doing[q] = WAITING
+            t.due_s[q] = now_s
+            if t.trigger_s[q] > 0:
+                following = (math.floor(t.began_s[q] / t.trigger_s[q] + 1e-9) + 1) * t.trigger_s[q]
+                t.due_s[q] = max(now_s, following)
     return rows

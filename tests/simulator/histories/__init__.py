@@ -8,6 +8,7 @@ Events and fields of the log that hold paths of the machine were taken out.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,7 @@ from penstock.simulator import microbatch_kernel as kernel
 from penstock.simulator.calibration.history import QueryHistory
 from penstock.simulator.microbatch import MicrobatchRuntime
 from penstock.simulator.microbatch_model import Executors
+from penstock.telemetry import MachineClass
 from tests.simulator.microbatches import application
 
 HERE = Path(__file__).parent
@@ -39,6 +41,7 @@ def a_runtime(
     task_s: float = 0.0,
     noise: float = 0.1,
     limit: int = 8,
+    read_limit: float = math.inf,
 ) -> MicrobatchRuntime:
     """One query with 12 partitions; a new executor takes 6 s and is as fast as the others."""
     made = application(
@@ -53,12 +56,13 @@ def a_runtime(
         engine_executors=Executors(startup_s=6.0, cold_factor=1.0),
     )
     (query,) = made.engine.queries
-    costly = replace(query, stages=tuple(replace(s, task_s=task_s) for s in query.stages))
+    stages = tuple(replace(s, task_s=task_s) for s in query.stages)
+    costly = replace(query, stages=stages, read_limit=read_limit)
     return MicrobatchRuntime(
         made.dataflow,
         replace(made.engine, queries=(costly,)),
         loads=[load],
-        machine=made.machine,
+        machine=MachineClass(name="executor", available=limit, price_per_hour=1.0),
         executors=executors,
         seed=seed,
     )
@@ -90,7 +94,7 @@ def progress_of(runtime: MicrobatchRuntime, *, for_s: float) -> list[str]:
     for row in log:
         began, ended, fixed = row[kernel.BEGAN], row[kernel.ENDED], row[kernel.FIXED]
         stamp = datetime.fromtimestamp(START_UNIX + began, UTC).isoformat(timespec="milliseconds")
-        latest = runtime._loads[int(row[kernel.QUERY])].records_until(float(began))
+        latest = kernel.produced(*runtime._points[int(row[kernel.QUERY])], float(began))
         lines.append(
             json.dumps(
                 {
