@@ -1,8 +1,9 @@
 """Accuracy on real traces beside simple baselines, and speed beside statsmodels.
 
-    python benchmarks/forecast.py [accuracy] [heldout] [rings] [speed] [--data DIR]
+    python benchmarks/forecast.py [accuracy] [heldout] [rings] [speed] [statsforecast] [--data DIR]
 
-Prints Markdown tables on standard output; without a name, all of them. Options were chosen while looking at
+Prints Markdown tables on standard output; without a name, all of them but `statsforecast`, which needs that library
+(it is not among ours: install it into an environment of its own). Options were chosen while looking at
 `tweet_volume_*.csv` (accuracy, rings); `heldout` runs them unchanged on traces that were not looked at.
 """
 
@@ -17,7 +18,13 @@ import numpy as np
 from statsmodels.tsa.holtwinters import ExponentialSmoothing
 
 from penstock.forecast import ForecastOptions, forecast, start, update
-from penstock_papers.common.forecast_accuracy import OURS, AccuracyReport, load_trace, measure
+from penstock_papers.common.forecast_accuracy import (
+    OURS,
+    AccuracyReport,
+    load_trace,
+    measure,
+    rolling_forecasts,
+)
 
 DATA = Path(__file__).resolve().parents[1] / ".." / "shared" / "data"
 DAY_STEPS = 288  # of 5 minutes
@@ -174,19 +181,62 @@ def time_ours(values: np.ndarray) -> tuple[float, float, float]:
     return float(np.median(updates)) / series, fit_s, (time.perf_counter() - begin) / series
 
 
+def statsforecast(data: Path) -> None:
+    """Ours beside models of statsforecast that are fitted anew at each origin to the same three days."""
+    from statsforecast.models import MSTL, AutoETS, DynamicOptimizedTheta
+
+    print("\nMAE over ours, geometric mean over the traces; 40 origins each, three days of history\n")
+    ratios: dict[str, list[np.ndarray]] = {}
+    cpu_s: dict[str, list[float]] = {}
+    for path in sorted(
+        [*data.glob("tweet_volume_*.csv"), *data.glob("ec2_*.csv"), data / "nyc_taxi_demand.csv"]
+    ):
+        trace = load_trace(path)
+        day, horizons = (48, (1, 2, 6, 12, 48)) if "taxi" in path.stem else (DAY_STEPS, DAILY_HORIZONS)
+        options = ForecastOptions(season_steps=day, horizon_steps=day)
+        begin_s = time.process_time()
+        mean, _ = rolling_forecasts(trace, horizons, options)
+        cpu_s.setdefault(OURS, []).append((time.process_time() - begin_s) / len(trace))
+        origins = np.linspace(3 * day, len(trace) - max(horizons) - 1, 40).astype(int)
+        truth = np.array([trace[i + np.array(horizons)] for i in origins])
+        ours = np.abs(truth - mean[origins]).mean(axis=0)
+        # AutoETS takes no season above 24 steps; MSTL takes the season out first.
+        models = {
+            "AutoETS, no season": AutoETS(season_length=1),
+            "MSTL and AutoETS": MSTL(season_length=day, trend_forecaster=AutoETS(model="ZZN")),
+            "DynamicOptimizedTheta": DynamicOptimizedTheta(season_length=day),
+        }
+        for name, model in models.items():
+            model.forecast(y=trace[: 3 * day], h=day)  # compiles
+            begin_s = time.process_time()
+            found = [model.forecast(y=trace[i + 1 - 3 * day : i + 1], h=day)["mean"] for i in origins]
+            cpu_s.setdefault(name, []).append((time.process_time() - begin_s) / len(origins))
+            theirs = np.array([each[np.array(horizons) - 1] for each in found])
+            ratios.setdefault(name, []).append(np.abs(truth - theirs).mean(axis=0) / ours)
+    print("| model | 1st horizon | 2nd | 3rd | 4th | a day | all | ours is better in | CPU ms a forecast |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for name, rows in ratios.items():
+        table = np.array(rows)
+        cells = [f"{x:.2f}" for x in (*np.exp(np.log(table).mean(axis=0)), np.exp(np.log(table).mean()))]
+        won = f"{np.count_nonzero(table > 1)} of {table.size}"
+        print(f"| {name} | {' | '.join(cells)} | {won} | {1e3 * np.mean(cpu_s[name]):.0f} |")
+    print(f"\nOurs takes {1e3 * np.mean(cpu_s[OURS]):.2f} ms of CPU a step, fits included.")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "tables", nargs="*", metavar="TABLE", help="accuracy, heldout, rings, speed; default: all"
+        "tables", nargs="*", metavar="TABLE", help="accuracy, heldout, rings, speed, statsforecast"
     )
     parser.add_argument("--data", type=Path, default=DATA, help="directory of the traces")
     given = parser.parse_args()
-    tables = {"accuracy": accuracy, "heldout": heldout, "rings": rings, "speed": lambda _: speed()}
+    usual = {"accuracy": accuracy, "heldout": heldout, "rings": rings, "speed": lambda _: speed()}
+    tables = {**usual, "statsforecast": statsforecast}
     if unknown := set(given.tables) - set(tables):
         parser.error(f"no table {sorted(unknown)}; there are {', '.join(tables)}")
-    for name in given.tables or tables:
+    for name in given.tables or usual:
         tables[name](given.data)
 
 
