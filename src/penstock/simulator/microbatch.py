@@ -53,7 +53,7 @@ class MicrobatchRuntime:
         disturbances: Mapping[int, Disturbance] | None = None,
         kills: Sequence[Kill] = (),
     ) -> None:
-        self.dataflow, self.engine, self._seed = dataflow, engine, seed
+        self.dataflow, self.engine, self.machine, self._seed = dataflow, engine, machine, seed
         self._parts = applications(dataflow)
         if not len(self._parts) == len(engine.queries) == len(loads):
             raise ValueError(
@@ -91,7 +91,7 @@ class MicrobatchRuntime:
             self._run(pause_s)
             seconds = self._fleet.seconds(self._now_s, pause_s)
             self.executor_seconds += seconds
-            self._cost += seconds / 3600.0 * self._fleet.machine.price_per_hour
+            self._cost += seconds / 3600.0 * self.machine.price_per_hour
             self._now_s = pause_s
             if self._kills and self._kills[0] <= pause_s:
                 self._kills.popleft()
@@ -166,7 +166,7 @@ class MicrobatchRuntime:
 
     def _resize(self, action: Action, target: int) -> Outcome:
         staying = self._fleet.staying(self._now_s)
-        limit = self._fleet.machine.available
+        limit = self.machine.available
         if limit is not None and target > limit:
             return _outcome(action, "blocked", "no-more-nodes", cause=f"at most {limit} executors can be had")
         if target < 1:
