@@ -22,15 +22,34 @@ Run = Callable[[str, int], dict[str, Any]]
 
 
 def rounds(
-    ways: Sequence[str], run: Run, *, count: int, seed: int, save: Path, tell: Callable[[str], None]
+    ways: Sequence[str],
+    run: Run,
+    *,
+    count: int,
+    seed: int,
+    save: Path,
+    tell: Callable[[str], None],
+    most: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Every way `count` times; each result is a line of the file as soon as it is there."""
+    """Every way `count` times; each result is a line of the file as soon as it is there.
+
+    With `most`, at most so many runs now: what the file has of this seed is taken from there, so that a long trial can
+    be run in parts, between which the machine is free for others.
+    """
     save.parent.mkdir(parents=True, exist_ok=True)
     results = []
+    known = [json.loads(line) for line in save.read_text().splitlines()] if most and save.exists() else []
+    have = {(r["seed"], r["way"]): r for r in known}
     for number in range(count):
         order = list(ways)
         random.Random(seed + number).shuffle(order)
         for way in order:
+            if (seed + number, way) in have:
+                results.append({**have[seed + number, way], "round": number})
+                continue
+            if most is not None and most <= 0:
+                continue
+            most = most - 1 if most is not None else None
             tell(f"round {number + 1} of {count}: {way}")
             began_s = time.time()
             result = {

@@ -1,8 +1,12 @@
-"""What others do, for comparison: a fixed size, a CPU threshold, and DS2."""
+"""What others do, for comparison: a fixed size, a CPU threshold, and DS2.
+
+They size operators where operators have a size, and executors where the engine works in micro-batches.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,6 +17,7 @@ from penstock.policies.elasticity.sizing import Limits
 from penstock.policies.policy import Proposal
 from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
+from penstock_papers.rivals.executor_sizes import ExecutorMemory, cores_each, executors_now, read, sized
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +59,16 @@ class ThresholdOptions:
     """Relative distance (0..1) from the target within which nothing is done."""
     shrink_after_s: float = 30.0
     """The largest size asked for within this time is kept."""
+    window_s: float = 60.0
+    """Of executors: the share is a mean over this time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeMemory:
-    """Sizes wanted lately, with the time, oldest first."""
+    """Sizes wanted lately, with the time, oldest first; of tasks or of executors."""
 
     wanted: tuple[tuple[float, tuple[int, ...]], ...] = ()
+    executors: ExecutorMemory = field(default_factory=ExecutorMemory)
 
 
 class Threshold:
@@ -77,6 +85,9 @@ class Threshold:
         self, snapshot: Snapshot, memory: SizeMemory, options: ThresholdOptions
     ) -> tuple[Proposal, SizeMemory]:
         """The proportional size; the largest of late where it would shrink."""
+        if snapshot.batches is not None:
+            proposal, executors = self._executors(snapshot, memory.executors, options)
+            return proposal, replace(memory, executors=executors)
         busy = snapshot.by_operator.utilisation
         ratio = np.where(np.isfinite(busy), busy / options.target, 1.0)
         current = snapshot.operators.parallelism
@@ -85,6 +96,24 @@ class Threshold:
         )
         wanted, memory = _lately(snapshot, wanted, memory, options.shrink_after_s)
         return _scaled(self.name, snapshot, wanted, "cpu-threshold"), memory
+
+    def _executors(
+        self, snapshot: Snapshot, memory: ExecutorMemory, options: ThresholdOptions
+    ) -> tuple[Proposal, ExecutorMemory]:
+        window, memory = read(snapshot, memory, options.window_s)
+        now = executors_now(snapshot)
+        # What all use together over what one should: while some are starting, they share what the others do.
+        ratio = window.busy_cores / (options.target * cores_each(snapshot) * max(1, now))
+        wanted = math.ceil(now * ratio - 1e-9) if abs(ratio - 1) > options.band else now
+        return sized(
+            self.name,
+            snapshot,
+            memory,
+            wanted,
+            shrink_after_s=options.shrink_after_s,
+            code="cpu-threshold",
+            utilisation=ratio * options.target,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +126,14 @@ class Ds2Options:
     """Seconds within which a backlog should be gone."""
     shrink_after_s: float = 30.0
     """The largest size asked for within this time is kept."""
+    window_s: float = 60.0
+    """Of executors: rates are means over this time."""
+    band: float = 0.0
+    """Of executors: nothing is done while the utilisation is within this distance (0..1) of the one to use."""
+
+
+FLINK = Ds2Options(catch_up_s=1800.0, shrink_after_s=3600.0, window_s=900.0, band=0.3)
+"""As Flink's autoscaler comes: a window of 15 minutes, an hour until it shrinks, a band of 0.4 to 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -121,6 +158,9 @@ class Ds2:
         self, snapshot: Snapshot, memory: Ds2Memory, options: Ds2Options
     ) -> tuple[Proposal, Ds2Memory]:
         """All operators at once, from the sources down."""
+        if snapshot.batches is not None:
+            proposal, executors = self._executors(snapshot, memory.sizes.executors, options)
+            return proposal, replace(memory, sizes=SizeMemory(executors=executors))
         flow = snapshot.dataflow
         learnt = memory.learnt
         if learnt is None or len(learnt.processed) != len(flow.operators):
@@ -135,6 +175,28 @@ class Ds2:
         wanted, sizes = _lately(snapshot, wanted, memory.sizes, options.shrink_after_s)
         proposal = _scaled(self.name, snapshot, wanted, "true-processing-rate")
         return proposal, Ds2Memory(learnt=learnt, sizes=sizes)
+
+    def _executors(
+        self, snapshot: Snapshot, memory: ExecutorMemory, options: Ds2Options
+    ) -> tuple[Proposal, ExecutorMemory]:
+        window, memory = read(snapshot, memory, options.window_s)
+        now, cores = executors_now(snapshot), cores_each(snapshot)
+        cost_s = window.record_core_s / window.records if window.records else 0.0
+        busy = window.produced / window.seconds * cost_s + window.task_core_s / window.seconds
+        backlog = float(np.nansum(snapshot.sources.backlog_records))
+        at_size = busy / (cores * max(1, now))
+        needed = (busy / options.utilisation + backlog * cost_s / options.catch_up_s) / cores
+        steady = not window.records or abs(at_size - options.utilisation) <= options.band
+        wanted = now if steady else math.ceil(needed - 1e-9)
+        return sized(
+            self.name,
+            snapshot,
+            memory,
+            wanted,
+            shrink_after_s=options.shrink_after_s,
+            code="true-processing-rate",
+            utilisation=at_size,
+        )
 
 
 def _lately(snapshot: Snapshot, wanted: Ints, memory: SizeMemory, within_s: float) -> tuple[Ints, SizeMemory]:

@@ -24,7 +24,7 @@ class CpuLimit:
     def __init__(self, name: str, cpus: float) -> None:
         quota = max(1_000, round(cpus * PERIOD_US))
         one_tree = (ROOT / "cgroup.controllers").exists()
-        self._folder = ROOT / name if one_tree else ROOT / "cpu" / name
+        self._folder = ROOT / name if one_tree else ROOT / "cpu" / _own_group() / name
         try:
             if one_tree:
                 (ROOT / "cgroup.subtree_control").write_text("+cpu")
@@ -45,3 +45,12 @@ class CpuLimit:
         """Remove the group; its processes have ended."""
         with contextlib.suppress(OSError):
             self._folder.rmdir()
+
+
+def _own_group() -> str:
+    """The group of this process for CPUs, below which a limit is made: what limits us limits it too."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, group = line.split(":", 2)
+        if "cpu" in controllers.split(","):
+            return group.lstrip("/")
+    return ""
