@@ -103,7 +103,7 @@ class Threshold:
         window, memory = read(snapshot, memory, options.window_s)
         now = executors_now(snapshot)
         # What all use together over what one should: while some are starting, they share what the others do.
-        ratio = window.busy_cores / (options.target * cores_each(snapshot) * max(1, now))
+        ratio = window.used_cores / (options.target * cores_each(snapshot) * max(1, now))
         wanted = math.ceil(now * ratio - 1e-9) if abs(ratio - 1) > options.band else now
         return sized(
             self.name,
@@ -181,12 +181,11 @@ class Ds2:
     ) -> tuple[Proposal, ExecutorMemory]:
         window, memory = read(snapshot, memory, options.window_s)
         now, cores = executors_now(snapshot), cores_each(snapshot)
-        cost_s = window.record_core_s / window.records if window.records else 0.0
-        busy = window.produced / window.seconds * cost_s + window.task_core_s / window.seconds
+        busy = (window.produced * window.cost_s + window.task_core_s) / window.seconds
         backlog = float(np.nansum(snapshot.sources.backlog_records))
         at_size = busy / (cores * max(1, now))
-        needed = (busy / options.utilisation + backlog * cost_s / options.catch_up_s) / cores
-        steady = not window.records or abs(at_size - options.utilisation) <= options.band
+        needed = (busy / options.utilisation + backlog * window.cost_s / options.catch_up_s) / cores
+        steady = not window.cost_s or abs(at_size - options.utilisation) <= options.band
         wanted = now if steady else math.ceil(needed - 1e-9)
         return sized(
             self.name,

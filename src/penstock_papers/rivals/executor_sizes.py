@@ -6,7 +6,7 @@ autoscaler and Kubernetes' read means over one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +26,8 @@ class Reading:
     task_core_s: float
     records: float
     produced: float
+    used_core_s: float
+    """What a meter of CPU reads: all cores while a batch runs on, else what the batches that ended took."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,8 @@ class ExecutorMemory:
     """Readings of the window, and the sizes wanted within the time to shrink; oldest first."""
 
     readings: tuple[Reading, ...] = ()
+    cost_s: float = 0.0
+    """Core-seconds of a record, when last one was seen."""
     wanted: tuple[tuple[float, int], ...] = ()
 
 
@@ -41,21 +45,21 @@ class Window:
     """Sums over the readings of a window."""
 
     seconds: float
-    record_core_s: float
     task_core_s: float
-    records: float
     produced: float
-
-    @property
-    def busy_cores(self) -> float:
-        """Cores that batches kept busy, on average."""
-        return (self.record_core_s + self.task_core_s) / self.seconds
+    cost_s: float
+    """Core-seconds of a record."""
+    used_cores: float
+    """As a meter of CPU reads it."""
 
 
 def read(snapshot: Snapshot, memory: ExecutorMemory, window_s: float) -> tuple[Window, ExecutorMemory]:
     """The window with this snapshot in it, and the memory of it."""
-    batches = snapshot.batches
+    batches, nodes = snapshot.batches, snapshot.nodes
     assert batches is not None, "only where the engine works in micro-batches"
+    cores_s = float(nodes.cores[nodes.ready & ~nodes.draining].sum()) * snapshot.interval_s
+    took_s = float(np.nansum(batches.busy_s) + np.nansum(batches.task_core_s))
+    runs_on = bool((snapshot.queries.running_s >= snapshot.interval_s).any())
     now = Reading(
         time_s=snapshot.time_s,
         interval_s=snapshot.interval_s,
@@ -63,16 +67,20 @@ def read(snapshot: Snapshot, memory: ExecutorMemory, window_s: float) -> tuple[W
         task_core_s=float(np.nansum(batches.task_core_s)),
         records=float(batches.records.sum()),
         produced=float(np.nansum(snapshot.sources.produced_rps)) * snapshot.interval_s,
+        used_core_s=cores_s if runs_on else min(cores_s, took_s),
     )
     readings = (*(r for r in memory.readings if r.time_s > snapshot.time_s - window_s), now)
+    records = sum(r.records for r in readings)
+    cost_s = sum(r.record_core_s for r in readings) / records if records else memory.cost_s
+    seconds = sum(r.interval_s for r in readings)
     window = Window(
-        seconds=sum(r.interval_s for r in readings),
-        record_core_s=sum(r.record_core_s for r in readings),
+        seconds=seconds,
         task_core_s=sum(r.task_core_s for r in readings),
-        records=sum(r.records for r in readings),
         produced=sum(r.produced for r in readings),
+        cost_s=cost_s,
+        used_cores=sum(r.used_core_s for r in readings) / seconds,
     )
-    return window, ExecutorMemory(readings=readings, wanted=memory.wanted)
+    return window, ExecutorMemory(readings=readings, cost_s=cost_s, wanted=memory.wanted)
 
 
 def executors_now(snapshot: Snapshot) -> int:
@@ -98,7 +106,7 @@ def sized(
     """The largest size wanted lately, as one action if it is another than there is now; the memory with it."""
     recent = tuple(w for w in memory.wanted if w[0] > snapshot.time_s - shrink_after_s)
     history = (*recent, (snapshot.time_s, wanted))
-    memory = ExecutorMemory(readings=memory.readings, wanted=history)
+    memory = replace(memory, wanted=history)
     now = executors_now(snapshot)
     most = min((c.available for c in snapshot.classes if c.available is not None), default=None)
     target = max(1, max(n for _, n in history))

@@ -38,7 +38,7 @@ def test_executors_follow_what_batches_cost(run: PolicyRun) -> None:
     assert sizes(run, constant(900), 400, executors=6)[-1] == 3
     seen = sizes(run, staircase([(300, 300), (600, 1700)]), 900)
     assert seen[40] == 1
-    assert 5 <= seen[-1] <= 6
+    assert 5 <= seen[-1] <= 8  # long batches read as all cores busy
 
 
 def test_the_band_of_flink_lets_small_changes_pass() -> None:
