@@ -7,7 +7,7 @@ interval is marked in the table's `known` column; its numbers are then 0 and mea
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -257,16 +257,20 @@ class Batches:
 
     def of_query(self, row: int, interval_s: float | None = None) -> Batches:
         """Those of one query, whose interval is `interval_s` if given."""
-        mine = self.query == row
+        mine = self.rows(self.query == row)
+        return mine if interval_s is None else replace(mine, interval_s=interval_s)
+
+    def rows(self, chosen: Bools) -> Batches:
+        """Those that are chosen."""
         return Batches(
-            id=self.id[mine],
-            records=self.records[mine],
-            duration_s=self.duration_s[mine],
-            fixed_s=self.fixed_s[mine],
-            busy_s=self.busy_s[mine],
-            interval_s=self.interval_s if interval_s is None else interval_s,
-            query=self.query[mine],
-            task_core_s=self.task_core_s[mine],
+            id=self.id[chosen],
+            records=self.records[chosen],
+            duration_s=self.duration_s[chosen],
+            fixed_s=self.fixed_s[chosen],
+            busy_s=self.busy_s[chosen],
+            interval_s=self.interval_s,
+            query=self.query[chosen],
+            task_core_s=self.task_core_s[chosen],
         )
 
 

@@ -54,6 +54,8 @@ class NodeMemory:
 
     costs: Mapping[str, BatchCost] = field(default_factory=dict)
     """By query name."""
+    cold: tuple[str, ...] = ()
+    """Queries of which only batches have been seen that began when everything was cold."""
     foresight: Foresight | None = None
     """A column per query, in the order of `names`."""
     names: tuple[str, ...] = ()
@@ -295,14 +297,24 @@ def _observed(snapshot: Snapshot, demand: Demand, memory: NodeMemory, options: N
     current, ready = int(staying.sum()), int((staying & nodes.ready).sum())
     costs = {name: memory.costs.get(name, BatchCost()) for name in demand.names}
     changed_s = now_s if current != memory.nodes else memory.changed_s
-    # At the start, and when a node comes, everything is cold: such batches teach nothing about later ones.
-    if snapshot.batches is not None and now_s - changed_s >= options.settle_s:
+    # At the start, and when a node comes, everything is cold: batches that began then teach nothing about later ones.
+    # One of them with a large backlog would outweigh a hundred ordinary ones, so what it said counts only until the
+    # first that began later.
+    settled_s, cold = now_s - changed_s - options.settle_s, set(memory.cold)
+    if snapshot.batches is not None and settled_s >= 0:
         cores = float(nodes.cores[staying & nodes.ready].sum())
         work = _work(demand, costs, np.nan_to_num(demand.rate_rps))
         for q, name in enumerate(demand.names):
             free = max(cores - float(work.sum() - work[q]), LEAST_SHARE * cores)
             free = min(free, float(usable_cores(np.array([cores]), float(demand.partitions[q]))[0]))
             mine = snapshot.batches.of_query(q) if len(snapshot.queries) else snapshot.batches
+            warm = mine.duration_s <= settled_s
+            if not costs[name].known:
+                cold.add(name)
+            if name in cold and (warm & (mine.records > 0)).any():
+                cold.remove(name)
+                costs[name] = BatchCost()
+            mine = mine if name in cold else mine.rows(warm)
             costs[name] = costs[name].learn(mine, free, float(demand.keep[q]))
     foresight = memory.foresight
     if foresight is None or demand.names != memory.names:
@@ -325,6 +337,7 @@ def _observed(snapshot: Snapshot, demand: Demand, memory: NodeMemory, options: N
     return replace(
         memory,
         costs=costs,
+        cold=tuple(sorted(cold)),
         foresight=foresight,
         names=demand.names,
         changed_s=changed_s,
