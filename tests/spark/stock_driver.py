@@ -11,17 +11,21 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import count, sum  # noqa: A004 (Spark's name)
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.spark.act.executor_pool import ExecutorPool
+from penstock.spark.act.capacity_request import Patience
+from penstock.spark.act.executor_pool import ExecutorPool, PoolOptions
 from penstock.spark.act.query_run import SparkQueryRun
 from penstock.spark.act.state_moves import StateMoves
 from penstock.spark.cluster.java import find_java
@@ -30,17 +34,19 @@ from penstock.spark.internals.driver_settings import DriverSettings
 from penstock.spark.internals.executors import Executors
 from penstock.spark.internals.gateway import context, jvm
 from penstock.spark.internals.pacing import stop_cleanly
+from penstock.spark.session import spark_jars
 from tests.spark.streams import expected_totals, finished_batch, numbers, wait_for
 
 WAIT_S = 400.0
+QUICK = PoolOptions(patience=Patience(arrival_floor_s=15, first_pause_s=5, longest_pause_s=20))
 WATCHED = ("spark.locality.wait", "spark.locality.wait.process", "spark.penstock.touched")
 
 
 class Stage:
     """The session, its query and a pool."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.spark, self.folder = spark, folder
+    def __init__(self, spark: SparkSession, folder: Path, options: PoolOptions | None = None) -> None:
+        self.spark, self.folder, self.options = spark, folder, options
         self.settings, self.executors = DriverSettings(spark), Executors(spark)
         wait_for(lambda: len(self.executors.list()) == 3, timeout_s=WAIT_S, what="three executors")
         self.rows: dict[int, tuple[int, int]] = {}
@@ -55,7 +61,7 @@ class Stage:
 
     def open(self) -> None:
         """A new pool, as a new pilot would have it."""
-        self.pool = ExecutorPool(self.executors, self.settings).start()
+        self.pool = ExecutorPool(self.executors, self.settings, options=self.options).start()
         self.moves: StateMoves = self.pool.follow(
             str(self.query.runId), SparkQueryRun(self.spark, self.query)
         )
@@ -91,7 +97,7 @@ class Stage:
         """Stop the pool and put everything back, as a pilot does."""
         ended = self.pool.close()
         left = self.look()
-        levers = {"executors": self.pool.put_back_target, "locality-wait": self.pool.wait.put_back}
+        levers = {"executors": self.pool.put_back_target, **self.pool.wait.levers}
         failed = self.pool.touched.put_back(levers)
         wait_for(
             lambda: [e.takes_tasks for e in self.executors.list()] == [True] * 3,
@@ -151,6 +157,49 @@ def zombie(stage: Stage) -> dict[str, Any]:
     return {"usable": seen.usable, "after": stage.look(), "closed": stage.close(), "end": stage.end()}
 
 
+def scarce(stage: Stage) -> dict[str, Any]:
+    """Five wanted where three fit: never, then one late and so in part, then gone again with its machine."""
+    refusals: list[dict[str, Any]] = []
+
+    def refused(came: int) -> bool:
+        told = stage.pool.status().refusal
+        return told is not None and told.facts["came"] == came and len(stage.executors.list()) == came
+
+    def note(came: int) -> None:
+        stage.until(lambda: refused(came), f"word that {came} came")
+        told = stage.pool.status().refusal
+        assert told is not None
+        refusals.append({**told.facts, **stage.look()})
+
+    stage.pool.want(5)
+    note(3)
+    with another_worker(stage.spark, stage.folder):
+        note(4)
+        stage.until(lambda: len(set(stage.moves.places().values())) == 4, "state on the fourth")
+    note(3)
+    return {"refusals": refusals, "closed": stage.close(), "end": stage.end()}
+
+
+@contextmanager
+def another_worker(spark: SparkSession, folder: Path) -> Iterator[None]:
+    """One more machine in the cluster, which goes again with its executors."""
+    environment = os.environ | {"SPARK_HOME": str(spark_jars().parent), "SPARK_LOCAL_IP": "127.0.0.77"}
+    environment["SPARK_SCALA_VERSION"] = "2.13"
+    command = [find_java().command, "-Xmx256m", "-cp", f"{spark_jars()}/*"]
+    command += ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.77", "--port", "0"]
+    command += ["--webui-port", "0", "--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work")]
+    with (folder / "worker.log").open("wb") as log:
+        master = str(spark.sparkContext.master)
+        worker = subprocess.Popen([*command, master], env=environment, stdout=log, stderr=log)
+    try:
+        yield
+    finally:
+        ours = [*psutil.Process(worker.pid).children(recursive=True), psutil.Process(worker.pid)]
+        for process in ours:
+            process.kill()
+        worker.wait(30)
+
+
 def many(stage: Stage) -> dict[str, Any]:
     """All state to one executor and back, with as many partitions as were asked for."""
     first = stage.executors.list()[0].id
@@ -176,9 +225,8 @@ def main(scenario: str, folder: Path, partitions: str | None = None) -> None:
         spark = builder.getOrCreate()
         spark.sparkContext.setLogLevel("OFF")
         try:
-            report = {"resize": resize, "stops": stops, "zombie": zombie, "many": many}[scenario](
-                Stage(spark, folder)
-            )
+            scenarios = {"resize": resize, "stops": stops, "zombie": zombie, "scarce": scarce, "many": many}
+            report = scenarios[scenario](Stage(spark, folder, QUICK if scenario == "scarce" else None))
         finally:
             spark.stop()
     (folder / "report.json").write_text(json.dumps(report, indent=1))

@@ -222,7 +222,7 @@ def test_after_a_kill_at_any_step_the_next_pilot_puts_everything_back(count: int
     w.run(after_s)
     w.cluster.advance(30)  # the process is gone: nothing looks any more
     later = ExecutorPool(w.cluster, w.settings, clock=w.clock.now)
-    levers = {"executors": later.put_back_target, "locality-wait": later.wait.put_back}
+    levers = {"executors": later.put_back_target, **later.wait.levers}
     assert later.touched.put_back(levers) == {}
     w.cluster.advance(30)
     assert w.cluster.target in (None, 3)
@@ -489,3 +489,15 @@ def test_the_locality_wait_is_the_users_again_afterwards() -> None:
     w.run(60)
     assert "spark.locality.wait.process" not in w.settings.values
     assert w.pool.touched.pending() == {"executors": 3}
+
+
+def test_while_a_killed_executor_is_still_listed_no_task_waits_for_it() -> None:
+    w = world(query={})
+    w.pool.want(2)
+    seen = set()
+    for _ in range(400):
+        w.run(0.1)
+        leaving = any(v.state == "leaving" for v in w.pool.view())
+        seen.add((leaving, w.settings.get("spark.locality.wait.node")))
+    assert seen - {(False, "200ms")} == {(True, "200ms"), (False, None)}, "short before it is seen to leave"
+    assert w.settings.values == {"spark.penstock.touched": '{"executors": 3}'}

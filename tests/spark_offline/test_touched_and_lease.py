@@ -173,3 +173,28 @@ def test_notes_of_a_run_that_has_ended_are_dropped() -> None:
         touched.note(name, 1)
     touched.forget_other_runs({"new"})
     assert set(touched.pending()) == {"executors", "interval:new"}
+
+
+def test_while_an_executor_leaves_tasks_wait_for_nobody_and_then_as_before() -> None:
+    store = FakeSettings(FakeClock(), {"spark.locality.wait.node": "1s"})
+    touched = Touched(store)
+    wait = LocalityWait(store, touched)
+    wait.hold("a", 9.0)
+    wait.shorten(short=True)
+    assert (store.get("spark.locality.wait.process"), store.get("spark.locality.wait.node")) == (
+        "200ms",
+        "200ms",
+    )
+    assert touched.pending() == {"locality-wait": None, "locality-wait-node": "1s"}
+    wait.shorten(short=False)
+    assert store.get("spark.locality.wait.process") == "9000ms"
+    wait.drop("a")
+    assert store.values == {"spark.locality.wait.node": "1s"}
+
+
+def test_a_user_who_has_tasks_wait_for_nobody_keeps_that() -> None:
+    store = FakeSettings(FakeClock(), {"spark.locality.wait": "0s"})
+    wait = LocalityWait(store, Touched(store))
+    wait.shorten(short=True)
+    wait.shorten(short=False)
+    assert store.values == {"spark.locality.wait": "0s"}

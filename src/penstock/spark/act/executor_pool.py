@@ -234,6 +234,8 @@ class ExecutorPool:
                 # At the very boundary at which the last move was seen to have succeeded, if it was one.
                 removed = self._drains.remove(now_s, queries, at)
                 self._leaving.update(dict.fromkeys(removed, now_s))
+                if removed:
+                    self.wait.shorten(short=True)
         except SparkInternalsError as problem:
             LOG.debug("executors cannot be looked at: %s", problem)
             return 4 * LOOK_S
@@ -288,6 +290,7 @@ class ExecutorPool:
         there = {e.id for e in mine}
         if listed is None:
             self._leaving = {id_: s for id_, s in self._leaving.items() if id_ in there}
+            self.wait.shorten(short=bool(self._leaving))
             self._kill_again(now_s)
             self._drains.retarget(self._drains.ids & there, now_s)
             if there - set(self._first_seen_s):
@@ -416,6 +419,7 @@ class ExecutorPool:
             for moves in queries:
                 moves.close()
             self._leave_target()
+            self.wait.shorten(short=False)
         except SparkInternalsError as problem:  # the application has ended before us
             LOG.debug("the executor target was left as it is: %s", problem)
 

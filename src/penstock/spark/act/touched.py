@@ -24,7 +24,8 @@ Lever = Callable[[Value], None]
 class Touched:
     """The values that were there before Penstock changed them, by name of what was changed.
 
-    Names in use: ``executors`` (target), ``locality-wait``, ``interval:<run>`` (ms), ``read-limit:<run>:<source>``.
+    Names in use: ``executors`` (target), ``locality-wait``, ``locality-wait-node``, ``interval:<run>`` (ms),
+    ``read-limit:<run>:<source>``.
     """
 
     def __init__(self, store: SettingsStore) -> None:
