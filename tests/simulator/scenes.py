@@ -15,8 +15,8 @@ from penstock.dataflow.connectors import discard, replay
 from penstock.policies.actions import Action
 from penstock.policies.reasons import Reason
 from penstock.simulator import Cluster, Link, SimulatedRuntime
-from penstock.simulator.measurement import Ledger
 from penstock.telemetry import MachineClass, Moments
+from tests.simulator.ledger import Ledger
 
 WHY = Reason(code="test")
 

@@ -11,6 +11,7 @@ from penstock.policies.actions import Pace, Shed, Switch
 from penstock.simulator import Cluster, Disturbance, Link, SimulatedRuntime, SimulationOptions
 from penstock.simulator.discrete_kernel import ENDED, STARTED
 from penstock.telemetry import Sketch, Snapshot
+from tests.simulator.ledger import ledger_of
 from tests.simulator.scenes import WHY, act, cluster, machine, rows_of, single_queue, trace_of
 
 EVEN = SimulationOptions(arrival_cv=0.0)
@@ -309,7 +310,7 @@ class TestLoads:
         )
         for until_s in (10.0, 15.0, 25.0, 35.0, 60.0):
             runtime.advance(until_s)
-            arrived = runtime.ledger().arrived[0]
+            arrived = ledger_of(runtime).arrived[0]
             assert arrived == pytest.approx(load.records_until(until_s), abs=2.0)
 
     def test_a_source_without_a_load_says_so(self) -> None:

@@ -15,6 +15,7 @@ from penstock.policies.actions import Acquire, Action, Move, Pace, Release, Scal
 from penstock.simulator import Cluster, Link, SimulatedRuntime, SimulationOptions
 from penstock.simulator.discrete_kernel import CREATED, ENDED, SHED
 from penstock.telemetry import MachineClass
+from tests.simulator.ledger import ledger_of
 from tests.simulator.scenes import WHY, act, assert_even, rows_of, trace_of
 
 MOST = 4
@@ -131,15 +132,15 @@ def test_nothing_is_lost_or_doubled(fidelity, plans, seed, queue, deadline, star
         now += pause
         runtime.advance(now)
         rel = 0.0 if fidelity == "discrete" else 1e-9
-        assert_even(runtime.ledger(), FLOW, rel=rel)
+        assert_even(ledger_of(runtime), FLOW, rel=rel)
         snapshot = runtime.observe()
         assert (snapshot.tasks.queued >= 0).all()
         assert (snapshot.nodes.own_cpu <= snapshot.nodes.cores + 1e-9).all()
         assert (snapshot.operators.parallelism >= 1).all()
         assert len(act(runtime, *wanted)) >= len(wanted)
-        assert_even(runtime.ledger(), FLOW, rel=rel)
+        assert_even(ledger_of(runtime), FLOW, rel=rel)
     runtime.advance(now + 1.0)
-    assert_even(runtime.ledger(), FLOW, rel=0.0 if fidelity == "discrete" else 1e-9)
+    assert_even(ledger_of(runtime), FLOW, rel=0.0 if fidelity == "discrete" else 1e-9)
 
 
 def drained(runtime: SimulatedRuntime) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from penstock.dataflow import OperatorId, sine
 from penstock.policies.actions import Acquire, Move, Pace, Scale, Shed
 from penstock.simulator import Cluster, Disturbance, Link, SimulatedRuntime, SimulationOptions
+from tests.simulator.ledger import ledger_of
 from tests.simulator.scenes import WHY, act, as_bytes, machine, pipeline, trace_of
 
 END_S = 6.0
@@ -61,7 +62,7 @@ def test_observing_changes_nothing() -> None:
             runtime.advance(float(time_s))
             if often:
                 runtime.observe()
-                runtime.ledger()
+                ledger_of(runtime)
         ends.append(b"".join(rows.tobytes() for rows in trace))
     assert ends[0] == ends[1]
 

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from penstock.arrays import Floats
 from penstock.simulator import channels as ch
 from penstock.simulator import discrete_tables as tb
-from penstock.simulator.agenda import DELIVERY, FINISH, new_event
+from penstock.simulator.agenda import FINISH, new_event
 from penstock.simulator.discrete_kernel import IDLE, SHORT, TRACED, advance
 from penstock.simulator.initial_state import tables
 from penstock.simulator.layout import Layout
-from penstock.simulator.measurement import Counters, Ledger, Measurement, moments, summed_by, taken
+from penstock.simulator.measurement import Counters, Measurement, moments, taken
 from penstock.simulator.options import SimulationOptions
 from penstock.simulator.processors import disturb
 from penstock.simulator.records import chained, enlarged
@@ -45,11 +45,6 @@ class DiscreteEngine:
     def covered_s(self) -> float:
         """The same: there are no steps."""
         return self.now_s
-
-    @property
-    def hops(self) -> int:
-        """Records that passed an operator, so far."""
-        return int(self._t.w["hops"])
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Tell everything that happens to records, from now on."""
@@ -121,10 +116,6 @@ class DiscreteEngine:
             wider = np.zeros((len(serving), 2 * here), np.int64)
             wider[:, : serving.shape[1]] = serving
             self._t["serving"], self._t.w["places"] = wider, 2 * here
-
-    def node_of(self, slot: int) -> int:
-        """Where a task is."""
-        return int(self._t["tasks"]["node"][slot])
 
     def set_tasks(self, operator: int, count: int) -> None:
         """Let the first `count` tasks of an operator take records from now on."""
@@ -217,32 +208,6 @@ class DiscreteEngine:
         for each in (t["sink_sums"], t["sink_bins"], t["constraint_bins"]):
             each[:] = 0.0
         return measured
-
-    def ledger(self) -> Ledger:
-        """Where every record is."""
-        t, count = self._t, len(self._layout.base)
-        operator = t["tasks"]["operator"]
-        delivery = (t["events"]["kind"] == DELIVERY) & (t["events"]["place"] >= 0)
-        of_stream = t["channels"]["stream"][t["events"]["subject"][delivery]]
-
-        def by_operator(column: str) -> Floats:
-            return summed_by(operator, t["tasks"][column], count)
-
-        return Ledger(
-            arrived=by_operator("arrived"),
-            processed=by_operator("processed"),
-            queued=by_operator("queued"),
-            in_service=by_operator("busy"),
-            dropped=by_operator("dropped"),
-            emitted=by_operator("emitted"),
-            offered=t["streams"]["offered"].copy(),
-            shed=t["streams"]["shed"].copy(),
-            sent=t["streams"]["sent"].copy(),
-            batched=summed_by(t["channels"]["stream"], t["channels"]["count"], len(t["streams"])),
-            on_the_way=summed_by(of_stream, t["events"]["count"][delivery], len(t["streams"])),
-            delivered=t["streams"]["delivered"].copy(),
-            held=float(len(t["records"]) - t.w["free_records"]),
-        )
 
     def _up_to_now(self) -> dict[str, NDArray[np.void]]:
         """The cumulative counters with services that are under way counted up to now, on copies.

@@ -234,7 +234,6 @@ def _complete(w: World, t: int) -> None:
     alternate = alternates(w, operator.alternate)
     r = task.record
     record = records(w, r)
-    w.hops += 1
     took = now - task.started
     task.service_n += 1.0
     task.service_1 += took

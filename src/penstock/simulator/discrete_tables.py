@@ -188,7 +188,6 @@ SCHEMA = Schema(
         ("ready_tasks", I),
         ("noted", I),  # trace rows written
         ("idle", I),  # the watched task that has stopped
-        ("hops", I),
         *floats("send_s", "receive_s"),
         *ints("random_spread", "batch_spread", "key_count", "node_rows"),
         ("places", I),  # columns of `serving`

@@ -12,7 +12,7 @@ from penstock.simulator.draws import owned_shares
 from penstock.simulator.fluid_kernel import NOTHING, run_steps
 from penstock.simulator.fluid_tables import flows
 from penstock.simulator.layout import Layout, salt, zipf_shares
-from penstock.simulator.measurement import Counters, Ledger, Measurement, moments, summed_by, taken
+from penstock.simulator.measurement import Counters, Measurement, moments, summed_by, taken
 from penstock.simulator.options import SimulationOptions
 from penstock.simulator.records import enlarged
 from penstock.telemetry import MachineClass, Moments
@@ -105,10 +105,6 @@ class FluidEngine:
         """Put a task that is at rest on a node, or (-1) nowhere."""
         self._tasks["node"][slot] = node
         self._moved = True
-
-    def node_of(self, slot: int) -> int:
-        """Where a task is."""
-        return int(self._tasks["node"][slot])
 
     def set_tasks(self, operator: int, count: int) -> None:
         """Let the first `count` tasks of an operator take records from now on."""
@@ -204,29 +200,6 @@ class FluidEngine:
         for name in ("sink_sums", "sink_bins", "constraint_bins"):
             t[name][:] = 0.0
         return measured
-
-    def ledger(self) -> Ledger:
-        """Where every record is; nothing stays in batches or on links, which cost time but hold nothing here."""
-        op, count = self._layout.slot_operator, len(self._layout.base)
-
-        def by_operator(column: Floats) -> Floats:
-            return summed_by(op, column, count)
-
-        nothing = np.zeros(len(self._streams))
-        return Ledger(
-            arrived=by_operator(self._tasks["arrived"]),
-            processed=by_operator(self._tasks["processed"]),
-            queued=by_operator(self._tasks["queue"]),
-            in_service=np.zeros(count),
-            dropped=by_operator(self._tasks["dropped"]),
-            emitted=by_operator(self._tasks["emitted"]),
-            offered=self._streams["offered"].copy(),
-            shed=self._streams["shed"].copy(),
-            sent=self._streams["sent"].copy(),
-            batched=nothing,
-            on_the_way=nothing,
-            delivered=self._streams["sent"].copy(),
-        )
 
     def _use(self, operator: int, alternate: int) -> None:
         chosen = self._layout.dataflow.operators[operator].alternates[alternate]

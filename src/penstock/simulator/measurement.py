@@ -66,26 +66,6 @@ class Measurement:
         return self.offered - self.stream_shed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Ledger:
-    """Where every record since the start has gone. Per operator and per stream the sums must come out even."""
-
-    arrived: Floats
-    processed: Floats
-    queued: Floats
-    in_service: Floats
-    dropped: Floats
-    emitted: Floats
-    offered: Floats
-    shed: Floats
-    sent: Floats
-    batched: Floats
-    on_the_way: Floats
-    delivered: Floats
-    held: float | None = None
-    """Records that the simulator holds in memory, counted independently; None where it holds none."""
-
-
 _COUNTED = {
     "arrived": ("tasks", "arrived"),
     "processed": ("tasks", "processed"),

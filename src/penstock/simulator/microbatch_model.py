@@ -7,10 +7,9 @@ query on a local standalone cluster.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.dataflow import Dataflow, Operator, OperatorId
+from penstock.dataflow import OperatorId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,44 +87,3 @@ class Engine:
 
     queries: tuple[Query, ...]
     executors: Executors = Executors()
-
-
-def declared_engine(
-    dataflows: Mapping[str, Dataflow], *, executors: Executors, partitions: int = 4
-) -> Engine:
-    """An engine for declared dataflows by query name: their declared costs, a stage for each shuffle."""
-    return Engine(
-        queries=tuple(
-            Query(name=name, stages=declared_stages(flow, partitions)) for name, flow in dataflows.items()
-        ),
-        executors=executors,
-    )
-
-
-def declared_stages(dataflow: Dataflow, partitions: int) -> tuple[Stage, ...]:
-    """Operators in the order of the data, cut where records are shuffled by key or spread anew."""
-    groups: list[list[Operator]] = [[]]
-    for operator in map(dataflow.operator, dataflow.topological):
-        shuffled = any(s.wiring in ("key", "spread") for s in dataflow.upstream(operator.id))
-        if groups[-1] and (shuffled or operator.state is not None):
-            groups.append([])
-        groups[-1].append(operator)
-    stages = []
-    for group in groups:
-        record_s, passing = 0.0, 1.0
-        for operator in group:
-            first = operator.alternates[0] if operator.alternates else None
-            record_s += passing * (first.cost_s if first is not None else 0.0)
-            passing *= first.selectivity if first is not None else 1.0
-        state = group[-1].state or group[0].state
-        stages.append(
-            Stage(
-                operators=tuple(o.id for o in group),
-                partitions=partitions,
-                record_s=record_s,
-                selectivity=passing,
-                stateful=state is not None,
-                state_bytes=state.bytes_per_task if state is not None else 0.0,
-            )
-        )
-    return tuple(stages)

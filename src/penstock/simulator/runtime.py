@@ -15,7 +15,6 @@ from penstock.simulator.discrete import DiscreteEngine, Subscriber
 from penstock.simulator.engine import Engine
 from penstock.simulator.fluid import FluidEngine
 from penstock.simulator.layout import Layout, Loads
-from penstock.simulator.measurement import Ledger
 from penstock.simulator.node_lifecycle import Fleet
 from penstock.simulator.observation import Controls, Observer
 from penstock.simulator.options import Fidelity, SimulationOptions
@@ -105,15 +104,6 @@ class SimulatedRuntime:
         """One outcome per action, then those of earlier deferred actions that are decided by now."""
         decided = self._actuator.decided()
         return (*(self._actuator.act(planned.action) for planned in plan.actions), *decided)
-
-    def ledger(self) -> Ledger:
-        """Where every record since the start has gone."""
-        return self._engine.ledger()
-
-    @property
-    def hops(self) -> int:
-        """Records that passed an operator so far."""
-        return int(self._engine.ledger().processed.sum())
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Tell a function of every record created, started, ended and shed from now on (discrete only)."""

@@ -23,6 +23,7 @@ from penstock.telemetry import Batches, MachineClass, Traffic
 from penstock.testing import a_dataflow, a_snapshot
 from tests.policies.placement.clocks import TickingClock
 from tests.policies.placement.strategies import problems
+from tests.simulator.ledger import ledger_of
 
 NOW = PlacementOptions(confirmations=1, every_s=1.0, pause_s=0.0)
 ONE_BATCH = Batches(
@@ -246,5 +247,5 @@ def test_in_the_simulator_remote_traffic_falls_and_no_record_is_lost():
     assert remote[-1] < 0.4 * remote[0]
     assert remote[-1] == remote[-2]
     assert max(busiest) <= 1.5 + 1e-6  # 75 % of two cores
-    ledger = runtime.ledger()
+    ledger = ledger_of(runtime)
     assert ledger.arrived.sum() == pytest.approx((ledger.processed + ledger.queued + ledger.in_service).sum())

@@ -18,7 +18,7 @@ from penstock.policies.provisioning import Provisioning, ProvisioningOptions
 from penstock.policies.wording import sentence
 from penstock.simulator import SimulatedClock
 from penstock.simulator.microbatch import MicrobatchRuntime
-from penstock.simulator.microbatch_model import Executors, declared_engine
+from penstock.simulator.microbatch_model import Engine, Executors, Query, Stage
 from penstock.telemetry import MachineClass, Snapshot
 from penstock.testing import a_dataflow, a_snapshot
 from tests.policies.provisioning.world import WAYS
@@ -48,7 +48,9 @@ LOAD = ((480.0, 100.0), (480.0, 900.0), (540.0, 100.0))
 
 def trial(budget_per_hour: float | None, options: ProvisioningOptions, seed: int = 3) -> Ran:
     dataflow = flow(budget_per_hour)
-    engine = declared_engine({"q": dataflow}, executors=Executors(), partitions=8)
+    ids = tuple(o.id for o in dataflow.operators)
+    stage = Stage(operators=ids, partitions=8, record_s=WAYS[0].cost_s)
+    engine = Engine(queries=(Query(name="q", stages=(stage,)),), executors=Executors())
     runtime = MicrobatchRuntime(
         dataflow, engine, loads=[staircase(list(LOAD))], machine=EXECUTOR, executors=1, seed=seed
     )
