@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from penstock.control.plan import NotReadyError, Outcome, Plan
 from penstock.dataflow import Dataflow
 from penstock.policies.actions import Acquire, Action, Release, Switch
 from penstock.policies.policy import AnyPolicy
-from penstock.policies.provisioning import Demand, Deployment, Provisioning, ProvisioningOptions
+from penstock.policies.provisioning import Demand, Deployment, Provision, Provisioning, ProvisioningOptions
 from penstock.policies.provisioning.deployment import carried_rps
 from penstock.policies.provisioning.flow import advance, mean_share
 from penstock.policies.provisioning.problem import Floats, Ints, full_rates
@@ -304,13 +305,19 @@ def _course(
     )
 
 
+@cache
+def deployed(rate_rps: float, decider: str, seed: int = 0) -> tuple[Demand, Provision]:
+    """The demand at a mean rate and a decider's answer, found once: some search for seconds."""
+    demand = roads_demand(rate_rps, seed=seed)
+    return demand, DECIDERS[decider](demand)
+
+
 def hold(
     rate_rps: float, decider: str, *, rates: Floats, speeds: MachineSpeeds, seed: int = 0
 ) -> tuple[Floats, float]:
     """(Ω per interval, profit) of one deployment that nothing changes, a core being one operator's."""
-    demand = roads_demand(rate_rps, seed=seed)
-    graph, found = demand.graph, DECIDERS[decider](demand)
-    deployment = found.deployment
+    demand, found = deployed(rate_rps, decider, seed)
+    graph, deployment = demand.graph, found.deployment
     cost_s, selectivity = graph.of(deployment.alternates)
     bandwidth = np.array([c.bandwidth_bytes_per_s for c in demand.classes])[deployment.machines]
     carried = carried_rps(graph, deployment, bandwidth)

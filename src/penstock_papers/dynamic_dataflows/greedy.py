@@ -12,10 +12,17 @@ import numpy as np
 from numba import njit
 
 from penstock.policies.provisioning.deployment import Deployment, Provision, assess
-from penstock.policies.provisioning.flow import FREE_S, steady
+from penstock.policies.provisioning.flow import FREE_S
 from penstock.policies.provisioning.limits import downstream_costs, explain_if_impossible, out_of_reach
 from penstock.policies.provisioning.problem import Demand, Ints
-from penstock_papers.dynamic_dataflows.throughput import Goal, bottleneck, goal_of, passed
+from penstock_papers.dynamic_dataflows.throughput import (
+    Goal,
+    bottleneck,
+    goal_of,
+    largest_class,
+    passed,
+    steady,
+)
 
 
 def deploy_greedy(demand: Demand, *, centralised: bool) -> Provision:
@@ -46,7 +53,7 @@ def ranked_alternates(demand: Demand, *, centralised: bool) -> Ints:
 def core_by_core(demand: Demand, alternates: Ints) -> Ints:
     """The owner of each core, in the order they are given out, until Ω ≥ Ω̂ on cores of the largest class."""
     goal = goal_of(demand, alternates, demand.input_rps)
-    speed = float(demand.core_speed[demand.largest])
+    speed = float(demand.core_speed[largest_class(demand)])
     # Enough for every operator to carry everything: the loop ends there at the latest.
     most = int(np.ceil(goal.cost * goal.wanted / speed).sum()) + len(goal.cost)
     return np.asarray(give_cores(goal, demand.graph.depth_first, speed, most))
@@ -75,12 +82,12 @@ def give_cores(goal: Goal, depth_first: Ints, speed: float, most: int) -> Ints:
 
 
 def _on_largest(demand: Demand, alternates: Ints, owners: Ints) -> Deployment:
-    cores = int(demand.cores[demand.largest])
+    cores = int(demand.cores[largest_class(demand)])
     count = -(-len(owners) // cores)
     table = np.zeros((count, len(alternates)), dtype=np.int64)
     np.add.at(table, (np.arange(len(owners)) // cores, owners), 1)
     return Deployment(
-        alternates=alternates, machines=np.full(count, demand.largest, dtype=np.int64), cores=table
+        alternates=alternates, machines=np.full(count, largest_class(demand), dtype=np.int64), cores=table
     )
 
 
@@ -100,7 +107,7 @@ def _repacked(demand: Demand, deployment: Deployment) -> Deployment:
     used = cost * steady(graph.order, graph.feeds, demand.input_rps, cost, selectivity, power)
     machines, table = deployment.machines.copy(), deployment.cores.copy()
     extra: list[Machine] = []
-    speed = float(demand.core_speed[demand.largest])
+    speed = float(demand.core_speed[largest_class(demand)])
     for i in np.flatnonzero(table.sum(axis=0)):
         rest = float(used[i] - (table[:, i].sum() - 1) * speed)
         fits = [k for k in range(len(demand.classes)) if demand.core_speed[k] >= rest - 1e-9]

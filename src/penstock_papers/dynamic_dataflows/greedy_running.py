@@ -10,7 +10,7 @@ from penstock.policies.provisioning.limits import downstream_costs
 from penstock.policies.provisioning.problem import Demand, Floats, Ints, full_rates
 from penstock_papers.dynamic_dataflows.greedy import Machine, repack_loose
 from penstock_papers.dynamic_dataflows.running import Adaptation, Running
-from penstock_papers.dynamic_dataflows.throughput import Goal, bottleneck, goal_of, passed
+from penstock_papers.dynamic_dataflows.throughput import Goal, bottleneck, goal_of, largest_class, passed
 
 EVERY = 2
 """Intervals between two choices of alternates, and of resources: never both in one interval, one after the other."""
@@ -28,7 +28,7 @@ def adapt_greedy(demand: Demand, running: Running, *, centralised: bool) -> Adap
         goal = goal_of(demand, alternates, running.input_rps)
         size = demand.cores[running.rows]
         if low:
-            largest = demand.largest
+            largest = largest_class(demand)
             speed, there = float(demand.core_speed[largest]), int(demand.cores[largest])
             most = int(np.ceil(goal.cost * goal.wanted / speed).sum()) // there + len(goal.cost) + 1
             cores, fresh, used = grow(goal, cores, running.speed, size, speed, there, most)
@@ -40,8 +40,8 @@ def adapt_greedy(demand: Demand, running: Running, *, centralised: bool) -> Adap
         if centralised:
             cores = repack(cores, size)
     keep = cores.any(axis=1) | (running.paid_left_s(demand) > running.interval_s)
-    new = [Machine(demand.largest, table) for table in fresh]
-    if centralised and new and new[-1].table.sum() < demand.cores[demand.largest]:
+    new = [Machine(largest_class(demand), table) for table in fresh]
+    if centralised and new and new[-1].table.sum() < demand.cores[largest_class(demand)]:
         new = [*new[:-1], *repack_loose(demand, new[-1:])]  # as in deployment: no larger than it must be
     return Adaptation(
         alternates=alternates,

@@ -14,7 +14,7 @@ import numpy as np
 from penstock.dataflow import Dataflow
 from penstock.policies.provisioning import DemandError, ProvisioningOptions
 from penstock_papers.common.figures import Input, NotShown, Reference, Reproduction, Row, Tell, compared
-from penstock_papers.dynamic_dataflows.cloud import Course, hold, play
+from penstock_papers.dynamic_dataflows.cloud import Course, deployed, hold, play
 from penstock_papers.dynamic_dataflows.deciders import DECIDERS
 from penstock_papers.dynamic_dataflows.roads import (
     MACHINE_TRACES,
@@ -160,10 +160,9 @@ def _small(tell: Tell) -> tuple[list[Row], list[Reference]]:
     references: list[Reference] = []
     for rate in SMALL:
         tell(f"optimum at {rate:g}/s")
-        demand = roads_demand(rate)
-        optimum = DECIDERS["br"](demand).assessment
+        optimum = deployed(rate, "br")[1].assessment
         for name in ("best", "ga"):
-            found = DECIDERS[name](demand).assessment
+            found = deployed(rate, name)[1].assessment
             # Profit can be negative at such rates: the gap is measured in its own size.
             gap = (optimum.profit - found.profit) / max(abs(optimum.profit), 1e-9)
             trial = f"deployment at {rate:g}/s"

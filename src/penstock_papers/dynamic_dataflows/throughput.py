@@ -7,8 +7,24 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from penstock.policies.provisioning.flow import FREE_S, lowest_share, mean_share, steady
+from penstock.policies.provisioning.flow import FREE_S, lowest_share, mean_share
 from penstock.policies.provisioning.problem import Demand, Floats, Graph, Ints, full_rates
+
+
+@njit(cache=True)
+def steady(
+    order: Ints, feeds: Floats, input_rps: Floats, cost: Floats, selectivity: Floats, power: Floats
+) -> Floats:
+    """Records per second that each operator processes when its queue is empty: min(i, φ/c)."""
+    arriving = input_rps.copy()
+    processed = np.zeros(len(order))
+    for i in order:
+        limit = power[i] / cost[i] if cost[i] > FREE_S else np.inf
+        processed[i] = min(arriving[i], limit)
+        for j in range(len(order)):
+            if feeds[i, j] > 0:
+                arriving[j] += processed[i] * selectivity[i]
+    return processed
 
 
 def throughput(graph: Graph, input_rps: Floats, alternates: Ints, power: Floats) -> float:
@@ -17,6 +33,11 @@ def throughput(graph: Graph, input_rps: Floats, alternates: Ints, power: Floats)
     wanted = full_rates(graph, input_rps, selectivity)
     processed = steady(graph.order, graph.feeds, input_rps, cost, selectivity, power)
     return mean_share(processed, wanted, graph.outputs)
+
+
+def largest_class(demand: Demand) -> int:
+    """The class of the greatest power."""
+    return int(np.argmax(demand.cores * demand.core_speed))
 
 
 class Goal(NamedTuple):

@@ -16,7 +16,8 @@ from penstock_papers.i_scheduler.solvers import POLICIES, place
 def test_instances_are_proved_and_never_worse_than_i_scheduler(tmp_path) -> None:
     instances = [i for i in benchmarks() if i.tasks in (10, 30) and i.shape == "diamond"]
     placements = [
-        {p: place(i.problem, policy=p, clock=time.process_time) for p in POLICIES} for i in instances
+        {p: place(i.problem, policy=p, clock=time.process_time, seconds=0.5) for p in POLICIES}
+        for i in instances
     ]
     rows, references = micro_rows(instances, placements, 16)
     found = {row.metric: row.ours for row in rows}

@@ -17,22 +17,6 @@ FREE_S = 1e-12
 
 
 @njit(cache=True)
-def steady(
-    order: Ints, feeds: Floats, input_rps: Floats, cost: Floats, selectivity: Floats, power: Floats
-) -> Floats:
-    """Records per second that each operator processes when its queue is empty: min(i, φ/c)."""
-    arriving = input_rps.copy()
-    processed = np.zeros(len(order))
-    for i in order:
-        limit = power[i] / cost[i] if cost[i] > FREE_S else np.inf
-        processed[i] = min(arriving[i], limit)
-        for j in range(len(order)):
-            if feeds[i, j] > 0:
-                arriving[j] += processed[i] * selectivity[i]
-    return processed
-
-
-@njit(cache=True)
 def mean_share(processed: Floats, wanted: Floats, outputs: Ints) -> float:
     """Ω: mean over the outputs of what they process relative to what they should (equation 7)."""
     total = 0.0

@@ -223,11 +223,6 @@ class Demand:
         """Cores of a machine of each class."""
         return np.array([c.cores for c in self.classes], dtype=np.int64)
 
-    @property
-    def largest(self) -> int:
-        """The class of the greatest power."""
-        return int(np.argmax(self.cores * self.core_speed))
-
 
 def full_rates(graph: Graph, input_rps: Floats, selectivity: Floats) -> Floats:
     """Records per second that reach each operator when nothing is short of power."""
