@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.control.journal import Journal, JournalError
+from penstock.control.journal import JournalError, SqliteJournal
 from penstock.control.record import Cycle, Run
 from penstock.control.summary import RunSummary, summary_of
 from penstock.control.timeline import Episode, Line, episodes
@@ -42,7 +42,7 @@ class Explanation:
     summary: RunSummary
 
 
-def explain(journal: Journal, run: str) -> Explanation:
+def explain(journal: SqliteJournal, run: str) -> Explanation:
     """The story of a run. `JournalError` if the journal has none of that name."""
     known = {r.id: r for r in journal.runs()}
     if run not in known:

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from penstock.control.codec import CodecError, from_json, pack, to_json, unpack
 from penstock.control.record import Cycle, Evidence, Latest, Run
@@ -51,39 +51,12 @@ _SCHEMA = """
         memories BLOB NOT NULL, standing BLOB NOT NULL
     )
 """
+_MEMORIES = dict[str, bytes]
 _NO_DATAFLOW = Dataflow(name="")  # snapshots are stored without theirs, which is stored once
 
 
 class JournalError(UserError):
     """A journal that cannot be opened or read; the message says which and why."""
-
-
-class Journal(Protocol):
-    """Where cycles are kept. `SqliteJournal` is the one; tests have a twin."""
-
-    def begin(self, *, dataflow: str, settings: str, options: Mapping[str, str]) -> Run:
-        """A new run."""
-        ...
-
-    def append(self, run: str, cycle: Cycle, latest: Latest, evidence: Evidence | None) -> None:
-        """Keep a cycle, whole or not at all."""
-        ...
-
-    def runs(self) -> tuple[Run, ...]:
-        """All runs, oldest first."""
-        ...
-
-    def cycles(self, run: str) -> Iterator[Cycle]:
-        """The cycles of a run, oldest first."""
-        ...
-
-    def evidence(self, run: str) -> Iterator[Evidence]:
-        """What went into those cycles that can be replayed, oldest first."""
-        ...
-
-    def latest(self, run: str) -> Latest | None:
-        """Where the run stands; None before its first cycle."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,8 +132,11 @@ class SqliteJournal:
         """Keep a cycle in one transaction; full snapshots only of dataflows small enough."""
         body = pack(Cycle, cycle)
         keep = evidence is not None and len(evidence.snapshot.tasks) <= self.retention.evidence_tasks
-        packed = _pack_evidence(evidence) if evidence is not None and keep else None
-        memories = _pack_memories(latest.memories)
+        packed: tuple[bytes, ...] | None = None
+        if evidence is not None and keep:
+            snapshot = pack(Snapshot, replace(evidence.snapshot, dataflow=_NO_DATAFLOW))
+            packed = snapshot, pack(_MEMORIES, evidence.memories), evidence.standing
+        memories = pack(_MEMORIES, latest.memories)
         cycle_row = (
             run,
             cycle.number,
@@ -232,7 +208,7 @@ class SqliteJournal:
         ):
             snapshot = self._snapshot(dataflow, body)
             with _readable(self.path):
-                unpacked = _unpack_memories(memories)
+                unpacked = unpack(_MEMORIES, memories)
             yield Evidence(number=number, snapshot=snapshot, memories=unpacked, standing=standing)
 
     def last_snapshot(self, run: str) -> Snapshot | None:
@@ -257,7 +233,7 @@ class SqliteJournal:
         number, time_s, memories, standing = rows[0]
         with _readable(self.path):
             return Latest(
-                number=number, time_s=time_s, memories=_unpack_memories(memories), standing=standing
+                number=number, time_s=time_s, memories=unpack(_MEMORIES, memories), standing=standing
             )
 
     def close(self) -> None:
@@ -383,19 +359,6 @@ def _readable(path: str) -> Iterator[None]:
         yield
     except CodecError as problem:
         raise JournalError(f"{path} holds what this version cannot read: {problem}") from problem
-
-
-def _pack_evidence(evidence: Evidence) -> tuple[bytes, bytes, bytes]:
-    snapshot = pack(Snapshot, replace(evidence.snapshot, dataflow=_NO_DATAFLOW))
-    return snapshot, _pack_memories(evidence.memories), evidence.standing
-
-
-def _pack_memories(memories: Mapping[str, bytes]) -> bytes:
-    return pack(dict[str, bytes], memories)
-
-
-def _unpack_memories(data: bytes) -> dict[str, bytes]:
-    return unpack(dict[str, bytes], data)
 
 
 def _version() -> str:

@@ -15,7 +15,7 @@ from penstock.control.changes import Bounds, Change, Mode, Modes
 from penstock.control.codec import CodecError, pack, to_json, unpack
 from penstock.control.decision import Decision, PolicyRun, Settings, Standing, carried_out, decide
 from penstock.control.effects import Effect, judge
-from penstock.control.journal import Journal
+from penstock.control.journal import SqliteJournal
 from penstock.control.plan import Clock, NotReadyError, Outcome, Plan, Runtime
 from penstock.control.record import Cycle, Evidence, Fault, Latest, Stage
 from penstock.policies.reasons import Reason
@@ -51,7 +51,7 @@ class Loop:
         policies: Sequence[PolicyRun],
         *,
         clock: Clock,
-        journal: Journal | None = None,
+        journal: SqliteJournal | None = None,
         settings: Settings = Settings(),  # noqa: B008  # a frozen value
         name: str = "dataflow",
         options: Mapping[str, str] | None = None,

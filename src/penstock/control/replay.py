@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from penstock.control.codec import CodecError, from_json, unpack
 from penstock.control.decision import Decision, PolicyRun, Settings, Standing, decide
-from penstock.control.journal import Journal, JournalError
+from penstock.control.journal import JournalError, SqliteJournal
 from penstock.control.plan import Plan
 from penstock.control.record import Cycle
 
@@ -31,7 +31,7 @@ class Replayed:
 
 
 def replay(
-    journal: Journal,
+    journal: SqliteJournal,
     run: str,
     policies: Sequence[PolicyRun],
     *,
