@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -57,6 +57,18 @@ def print_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]
     for row in cells:
         table.add_row(*(shown(value) for value in row))
     results.print(table)
+
+
+def print_constraints(constraints: Sequence[Mapping[str, Any]]) -> None:
+    """How the latency goals of a run or a simulation fared, if it has any."""
+    if not constraints:
+        return
+    columns = ["name", "bound ms", "held in % of intervals", "unknown in %"]
+    rows = []
+    for c in constraints:
+        held = None if c["held"] is None else 100 * c["held"]
+        rows.append([c["name"], c["bound_ms"], held, 100 * c["unknown"], c["mean_ms"], c["p95_ms"]])
+    print_table("Constraints", [*columns, "mean of intervals, ms", "p95 of intervals, ms"], rows)
 
 
 def shown(value: Any) -> str:

@@ -10,7 +10,15 @@ from rich.markup import escape
 
 from penstock.api.durations import parse_duration, shown_duration
 from penstock.cli import options
-from penstock.cli.output import GOAL_MISSED, complaints, print_json, print_table, results, shown
+from penstock.cli.output import (
+    GOAL_MISSED,
+    complaints,
+    print_constraints,
+    print_json,
+    print_table,
+    results,
+    shown,
+)
 from penstock.errors import UserError
 
 if TYPE_CHECKING:
@@ -116,29 +124,7 @@ def _print(found: RunResult) -> None:
     late = found["latency_ms"]
     length = shown_duration(max(1.0, found["seconds"]))
     results.print(f"[bold]{found['flow']}[/], {length} on Spark, {found['batches']} micro-batches\n")
-    if found["constraints"]:
-        print_table(
-            "Constraints",
-            [
-                "name",
-                "bound ms",
-                "held in % of intervals",
-                "unknown in %",
-                "mean of intervals, ms",
-                "p95 of intervals, ms",
-            ],
-            [
-                [
-                    c["name"],
-                    c["bound_ms"],
-                    None if c["held"] is None else 100 * c["held"],
-                    100 * c["unknown"],
-                    c["mean_ms"],
-                    c["p95_ms"],
-                ]
-                for c in found["constraints"]
-            ],
-        )
+    print_constraints(found["constraints"])
     figures = [
         ["records in", found["records_in"]],
         ["records at the sinks", found["records_out"]],

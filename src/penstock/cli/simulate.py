@@ -9,7 +9,7 @@ import typer
 
 from penstock.api.durations import parse_duration, shown_duration
 from penstock.cli import options
-from penstock.cli.output import complaints, print_json, print_table, results
+from penstock.cli.output import complaints, print_constraints, print_json, print_table, results
 
 if TYPE_CHECKING:
     from penstock.api.result import RunResult
@@ -99,29 +99,7 @@ def _print(found: RunResult) -> None:
         f"[bold]{found['flow']}[/], {shown_duration(found['seconds'])} simulated "
         f"in {shown_duration(found['wall_s'])} (seed {found['seed']})\n"
     )
-    if found["constraints"]:
-        print_table(
-            "Constraints",
-            [
-                "name",
-                "bound ms",
-                "held in % of intervals",
-                "unknown in %",
-                "mean of intervals, ms",
-                "p95 of intervals, ms",
-            ],
-            [
-                [
-                    c["name"],
-                    c["bound_ms"],
-                    None if c["held"] is None else 100 * c["held"],
-                    100 * c["unknown"],
-                    c["mean_ms"],
-                    c["p95_ms"],
-                ]
-                for c in found["constraints"]
-            ],
-        )
+    print_constraints(found["constraints"])
     used = found["utilisation"]
     figures = [
         ["records per second at the sinks", found["throughput"]],
