@@ -14,7 +14,7 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -90,9 +90,8 @@ class SqliteJournal:
         *,
         create: bool = True,
         retention: Retention | None = None,
-        unix_time: Callable[[], float] = time.time,
     ) -> None:
-        self.path, self._unix_time = str(path), unix_time
+        self.path = str(path)
         self.retention = retention or (IN_MEMORY if self.path == MEMORY else Retention())
         self._lock = threading.RLock()
         if not create and not Path(path).is_file():
@@ -113,7 +112,7 @@ class SqliteJournal:
 
     def begin(self, *, dataflow: str, settings: str, options: Mapping[str, str]) -> Run:
         """A new run, called by its dataflow and the time, such as `sentiment-20260314-151503-9f3a`."""
-        started = self._unix_time()
+        started = time.time()
         stamp = datetime.datetime.fromtimestamp(started, datetime.UTC).strftime("%Y%m%d-%H%M%S")
         run = Run(
             id=f"{dataflow}-{stamp}-{secrets.token_hex(2)}",
@@ -141,7 +140,7 @@ class SqliteJournal:
             run,
             cycle.number,
             cycle.time_s,
-            self._unix_time(),
+            time.time(),
             len(cycle.plan.actions),
             len(cycle.faults),
         )

@@ -87,18 +87,14 @@ class Loop:
         self._packed_memories = self._pack_memories({})
         self._packed_standing = pack(Standing, self._standing)
 
-    def run(
-        self, *, for_s: float | None = None, until_s: float | None = None, stop: Stop | None = None
-    ) -> None:
+    def run(self, *, for_s: float | None = None, stop: Stop | None = None) -> None:
         """Turn the loop every interval, until the time is over or `stop` is set.
 
         A cycle that takes longer than an interval makes the next one wait for the next multiple of it: late cycles
         are skipped and counted, they never pile up.
         """
         start_s = self.clock.now()
-        end_s = min(
-            float("inf") if for_s is None else start_s + for_s, float("inf") if until_s is None else until_s
-        )
+        end_s = float("inf") if for_s is None else start_s + for_s
         interval_s = self.settings.interval_s
         turn = 1
         while (due_s := start_s + turn * interval_s) <= end_s + 1e-9:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,6 @@ from penstock.dataflow import Dataflow, Load, applications
 from penstock.policies.actions import Acquire, Action, Move, Pace, Release, Scale, Shed, Switch
 from penstock.policies.reasons import Reason
 from penstock.simulator import microbatch_kernel as kernel
-from penstock.simulator.cluster import Disturbance
 from penstock.simulator.microbatch_executors import NEVER, Fleet, Life
 from penstock.simulator.microbatch_latency import NONE_ENDED, Ended, LoadPoints, load_points
 from penstock.simulator.microbatch_model import Engine
@@ -50,7 +49,6 @@ class MicrobatchRuntime:
         executors: int | Sequence[Life] = 1,
         seed: int = 0,
         first_s: Sequence[float] = (),
-        disturbances: Mapping[int, Disturbance] | None = None,
         kills: Sequence[Kill] = (),
     ) -> None:
         self.dataflow, self.engine, self.machine, self._seed = dataflow, engine, machine, seed
@@ -63,7 +61,7 @@ class MicrobatchRuntime:
         lives = [Life()] * executors if isinstance(executors, int) else executors
         # Where it is known beforehand who comes and goes, state is spread anew each time, as the pilot does it.
         self._changes_s = deque(sorted({t for x in lives for t in (x.ready_s, x.gone_s) if 0 < t < NEVER}))
-        self._fleet = Fleet(engine.executors, machine, lives, disturbances or {}, seed)
+        self._fleet = Fleet(engine.executors, machine, lives, seed)
         self._points = [load_points(load) for load in loads]
         self._stages = [stage for query in engine.queries for stage in query.stages]
         self._t = _tables(engine, self._points, first_s)

@@ -1,17 +1,15 @@
-"""The simulated executors of micro-batch queries: who is there, how fast each is, who comes and goes."""
+"""The simulated executors of micro-batch queries: who is there, who comes and goes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from penstock.arrays import Floats, Ints
-from penstock.dataflow import Load
 from penstock.simulator import microbatch_kernel as kernel
-from penstock.simulator.cluster import Disturbance
 from penstock.simulator.microbatch_model import Executors
 from penstock.telemetry import MachineClass, Nodes
 
@@ -44,16 +42,8 @@ class Member:
 class Fleet:
     """All executors there ever were, by number."""
 
-    def __init__(
-        self,
-        model: Executors,
-        machine: MachineClass,
-        lives: Sequence[Life],
-        disturbances: Mapping[int, Disturbance],
-        seed: int,
-    ) -> None:
-        self.model, self.machine = model, machine
-        self._disturbances, self._seed = dict(disturbances), seed
+    def __init__(self, model: Executors, machine: MachineClass, lives: Sequence[Life], seed: int) -> None:
+        self.model, self.machine, self._seed = model, machine, seed
         self.members = [
             Member(f"executor-{i}", max(0.0, life.ready_s), max(0.0, life.ready_s), life.gone_s)
             for i, life in enumerate(lives)
@@ -68,7 +58,6 @@ class Fleet:
 
     def _tables(self, slot_free: Floats, warm_s: Floats, busy_s: Floats) -> kernel.Executors:
         count, cores = len(self.members), self.model.cores
-        profiles = [self._profile(i) for i in range(count)]
         return kernel.Executors(
             slot_free=_lengthened(slot_free, count * cores),
             slot_executor=np.repeat(np.arange(count), cores),
@@ -76,29 +65,11 @@ class Fleet:
             gone_s=np.array([m.gone_s for m in self.members], np.float64),
             warm_s=_lengthened(warm_s, count),
             busy_s=_lengthened(busy_s, count),
-            speed_first=np.cumsum([0, *(len(t) for t, _ in profiles)]),
-            speed_times=np.concatenate([np.zeros(0), *(t for t, _ in profiles)]),
-            speed_values=np.concatenate([np.zeros(0), *(v for _, v in profiles)]),
+            speed=self.machine.speed,
             wait_s=self.model.locality_wait_s,
             cold_s=self.model.cold_s,
             cold_factor=self.model.cold_factor,
         )
-
-    def _profile(self, executor: int) -> tuple[Floats, Floats]:
-        """Speed over time: the class's, times the profile's, less what other processes take of a core's share."""
-        disturbance = self._disturbances.get(executor)
-        if disturbance is None:
-            return np.zeros(1), np.array([self.machine.speed])
-        loads = [load for load in (disturbance.speed, disturbance.foreign) if load is not None]
-        times = np.unique(np.concatenate([np.zeros(1), *(_long(load) for load in loads)]))
-        values = np.full(len(times), self.machine.speed)
-        if disturbance.speed is not None:
-            values = values * disturbance.speed.rate_at(times)
-        if disturbance.foreign is not None:
-            cores = self.model.cores
-            foreign = disturbance.foreign.rate_at(times)
-            values = values * cores / np.maximum(cores, cores + foreign)  # a fair share of the host's CPU
-        return times, values
 
     def there(self, now_s: float) -> list[int]:
         """The numbers of those that are there, starting or draining ones included."""
@@ -134,8 +105,7 @@ class Fleet:
 
     def nodes(self, live: Ints, now_s: float, interval_s: float) -> Nodes:
         """What a snapshot says of those with the given numbers."""
-        members, e = [self.members[i] for i in live], self.tables
-        at = [e.speed_first[i] + np.searchsorted(self._profile(i)[0], now_s, side="right") - 1 for i in live]
+        members = [self.members[i] for i in live]
         ids = tuple(m.id for m in members)
         return Nodes.blank(
             len(live),
@@ -143,9 +113,8 @@ class Fleet:
             hosts=ids,
             machines=(self.machine.name,) * len(live),
             cores=float(self.model.cores),
-            speed=[float(e.speed_values[row]) for row in at],
-            own_cpu=e.busy_s[live] / interval_s,
-            foreign_cpu=[self._foreign(i, now_s) for i in live],
+            speed=self.machine.speed,
+            own_cpu=self.tables.busy_s[live] / interval_s,
             memory_bytes=self.machine.memory_bytes,
             price_per_hour=self.machine.price_per_hour,
             started_s=[m.asked_s for m in members],
@@ -154,20 +123,6 @@ class Fleet:
             known=True,
         )
 
-    def _foreign(self, executor: int, now_s: float) -> float:
-        disturbance = self._disturbances.get(executor)
-        if disturbance is None or disturbance.foreign is None:
-            return 0.0
-        return float(disturbance.foreign.rate_at(now_s))
-
 
 def _lengthened(column: Floats, count: int) -> Floats:
     return np.concatenate([column, np.zeros(count - len(column))])
-
-
-def _long(load: Load) -> Floats:
-    """The times at which a profile changes; one that repeats is written out for a day."""
-    if load.period_s is None:
-        return np.asarray(load.times_s)
-    turns = np.arange(0.0, 86_400.0, load.period_s)
-    return np.asarray(np.add.outer(turns, load.times_s).ravel())

@@ -87,10 +87,8 @@ class Executors(NamedTuple):
     gone_s: Floats
     warm_s: Floats
     busy_s: Floats
-    speed_first: Ints
-    """Of the points of its speed over time."""
-    speed_times: Floats
-    speed_values: Floats
+    speed: float
+    """Of all of them."""
     wait_s: float
     cold_s: float
     cold_factor: float
@@ -147,14 +145,6 @@ def _noise(cv: float, seed: int, a: int, b: int, c: int, d: int) -> float:
     normal = math.sqrt(-2.0 * math.log(1.0 - first)) * math.cos(2.0 * math.pi * second)
     variance = math.log(1.0 + cv * cv)
     return math.exp(math.sqrt(variance) * normal - 0.5 * variance)
-
-
-@compiled
-def _speed(e: Executors, executor: int, time_s: float) -> float:
-    """Speed of an executor at a time, from its profile."""
-    begin, end = e.speed_first[executor], e.speed_first[executor + 1]
-    i = np.searchsorted(e.speed_times[begin:end], time_s, side="right") - 1
-    return float(e.speed_values[begin + max(i, 0)])
 
 
 @compiled
@@ -226,7 +216,7 @@ def run_stage(
             cold = max(0.0, e.cold_s - e.warm_s[executor]) / e.cold_factor
             work += (e.cold_factor - 1.0) * min(work, cold)
             noise = _noise(t.task_cv[q], seed, q, t.batch_id[q], k, p - t.part_first[k])
-            seconds = work * batch_factor * noise / max(_speed(e, executor, start_s), 1e-6)
+            seconds = work * batch_factor * noise / max(e.speed, 1e-6)
             if stateful and (t.restoring[p] or t.place[p] != executor):
                 seconds += t.restore_s[p]
             if start_s + seconds <= e.gone_s[executor]:

@@ -240,11 +240,10 @@ def demand_of(
     worth: Worth | None = None,
     throughput: float | None = None,
     period_s: float = 3600.0,
-    measured: Mapping[str, Sequence[Measured]] | None = None,
     seed: int = 0,
 ) -> Demand:
     """The demand of a dataflow at a rate: of every source, or of each by name. What cannot be planned is refused."""
-    graph = graph_of(dataflow, measured)
+    graph = graph_of(dataflow)
     rates = _rates(dataflow, rate_rps)
     usable = _large_enough(graph, classes)
     for c in usable:
