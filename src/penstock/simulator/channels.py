@@ -12,8 +12,6 @@ from penstock.simulator.discrete_tables import (
     KEY,
     channels,
     events,
-    link_bandwidth,
-    link_latency,
     link_until,
     nodes,
     operators,
@@ -92,9 +90,8 @@ def transfer_s(w: World, source: int, target: int, size: float) -> float:
     a.sending_until = max(now, a.sending_until) + size / a.bandwidth
     pair = source * w.node_rows + target
     until = link_until(w, pair)
-    until.value = max(now, until.value) + size / link_bandwidth(w, pair).value
-    sent = max(a.sending_until, until.value)
-    there = sent + link_latency(w, pair).value * max(a.latency, b.latency)
+    until.value = max(now, until.value) + size / w.link_bandwidth
+    there = max(a.sending_until, until.value) + w.link_latency
     b.receiving_until = max(there, b.receiving_until + size / b.bandwidth)
     a.bytes_out += size
     b.bytes_in += size

@@ -36,8 +36,6 @@ class Disturbance:
     """Factor on the class's speed."""
     bandwidth: Load | None = None
     """Factor on the class's bandwidth."""
-    latency: Load | None = None
-    """Factor on the latency of the node's links; of two nodes, the larger counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +53,6 @@ class Cluster:
     """By node id; nodes that are acquired are called `class-number`, counted on from the initial ones."""
     link: Link = Link()
     """Between any two nodes."""
-    links: Mapping[tuple[str, str], Link] = field(default_factory=dict)
-    """Exceptions, by (from, to) node id."""
     max_nodes: int | None = None
     """Most nodes at any time; None: as many as the classes allow."""
 

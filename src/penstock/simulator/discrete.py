@@ -11,6 +11,7 @@ from penstock.arrays import Floats
 from penstock.simulator import channels as ch
 from penstock.simulator import discrete_tables as tb
 from penstock.simulator.agenda import FINISH, new_event
+from penstock.simulator.cluster import Link
 from penstock.simulator.discrete_kernel import IDLE, SHORT, TRACED, advance
 from penstock.simulator.initial_state import tables
 from penstock.simulator.layout import Layout
@@ -29,9 +30,9 @@ _TRACE_ROWS = 65_536
 class DiscreteEngine:
     """Every record is an event."""
 
-    def __init__(self, layout: Layout, options: SimulationOptions, seed: int) -> None:
+    def __init__(self, layout: Layout, link: Link, options: SimulationOptions, seed: int) -> None:
         self._layout, self._options = layout, options
-        self._t = tables(layout, options, seed)
+        self._t = tables(layout, link, options, seed)
         self._subscribers: list[Subscriber] = []
         self._counters = Counters()
         self._seen_traffic = np.zeros((2, len(self._t["channels"]) if options.traffic else 0))
@@ -67,11 +68,9 @@ class DiscreteEngine:
             if code != TRACED:
                 return None
 
-    def add_node(
-        self, node: int, machine: MachineClass, latency_s: Floats, bandwidth_bytes_per_s: Floats
-    ) -> None:
-        """Put a machine at a node row; the two matrices (from, to) cover all rows up to it."""
-        t, count = self._t, len(latency_s)
+    def add_node(self, node: int, machine: MachineClass, count: int) -> None:
+        """Put a machine at a node row, of `count` that there are or will be."""
+        t = self._t
         if count > len(t["nodes"]):
             until = np.zeros((count, count))
             before = len(t["nodes"])
@@ -79,26 +78,16 @@ class DiscreteEngine:
                 until[:before, :before] = t["link_until"]
             t["nodes"], t["serving"] = enlarged(t["nodes"], count), enlarged(t["serving"], count)
             t["link_until"], t.w["node_rows"], t.w["places"] = until, count, t["serving"].shape[1]
-        t["link_latency"], t["link_bandwidth"] = latency_s, bandwidth_bytes_per_s
         row = t["nodes"][node]
         if not row["live"]:
             self._make_room(1)
             row["event"] = new_event(t.w, FINISH, node)
         row["live"], row["cores"], row["touched"] = 1, machine.cores, self.now_s
-        self.disturb(
-            node,
-            foreign=0.0,
-            speed=machine.speed,
-            bandwidth_bytes_per_s=machine.bandwidth_bytes_per_s,
-            latency=1.0,
-        )
+        self.disturb(node, 0.0, machine.speed, machine.bandwidth_bytes_per_s)
 
-    def disturb(
-        self, node: int, *, foreign: float, speed: float, bandwidth_bytes_per_s: float, latency: float
-    ) -> None:
+    def disturb(self, node: int, foreign: float, speed: float, bandwidth_bytes_per_s: float) -> None:
         """Change what a node has to give."""
-        row = self._t["nodes"][node]
-        row["bandwidth"], row["latency"] = bandwidth_bytes_per_s, latency
+        self._t["nodes"][node]["bandwidth"] = bandwidth_bytes_per_s
         disturb(self._t.w, node, foreign, speed)
 
     def place(self, slot: int, node: int) -> None:

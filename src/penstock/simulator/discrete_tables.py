@@ -24,7 +24,7 @@ EVENT = np.dtype(ints("kind", "subject", "record", "count", "target", "remote", 
 NODE = np.dtype(
     [
         ("live", I),
-        *floats("cores", "speed", "foreign", "bandwidth", "latency", "sending_until", "receiving_until"),
+        *floats("cores", "speed", "foreign", "bandwidth", "sending_until", "receiving_until"),
         ("busy", I),  # tasks in service
         ("share", F),  # of a core that each of them has
         (
@@ -152,9 +152,7 @@ TABLES = {
     "events": EVENT,
     "nodes": NODE,
     "serving": COUNT,  # [node, place]: the node's tasks in service, a heap by when their work is done
-    "link_latency": CELL,  # [from, to]
-    "link_bandwidth": CELL,
-    "link_until": CELL,
+    "link_until": CELL,  # [from, to]
     "operators": OPERATOR,
     "outs": COUNT,
     "alternates": ALTERNATE,
@@ -188,7 +186,7 @@ SCHEMA = Schema(
         ("ready_tasks", I),
         ("noted", I),  # trace rows written
         ("idle", I),  # the watched task that has stopped
-        *floats("send_s", "receive_s"),
+        *floats("send_s", "receive_s", "link_latency", "link_bandwidth"),
         *ints("random_spread", "batch_spread", "key_count", "node_rows"),
         ("places", I),  # columns of `serving`
         ("outputs", I),  # columns of `cursors`
@@ -198,7 +196,7 @@ SCHEMA = Schema(
 )
 
 agenda, events, nodes, serving = map(SCHEMA.rows, ("agenda", "events", "nodes", "serving"))
-link_latency, link_bandwidth, link_until = map(SCHEMA.rows, ("link_latency", "link_bandwidth", "link_until"))
+link_until = SCHEMA.rows("link_until")
 operators, outs, alternates = map(SCHEMA.rows, ("operators", "outs", "alternates"))
 tasks, cursors, streams, channels = map(SCHEMA.rows, ("tasks", "cursors", "streams", "channels"))
 records, clocks, feeds = map(SCHEMA.rows, ("records", "clocks", "feeds"))

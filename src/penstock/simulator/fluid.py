@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from penstock.arrays import Floats, Ints
+from penstock.simulator.cluster import Link
 from penstock.simulator.discrete_tables import BROADCAST, FORWARD, KEY
 from penstock.simulator.draws import owned_shares
 from penstock.simulator.fluid_kernel import NOTHING, run_steps
@@ -24,15 +25,14 @@ MOST_PAIRS = 1_000_000
 class FluidEngine:
     """Rates and shares in steps of equal length."""
 
-    def __init__(self, layout: Layout, options: SimulationOptions, seed: int) -> None:
-        self._layout, self._options, self._seed = layout, options, seed
+    def __init__(self, layout: Layout, link: Link, options: SimulationOptions, seed: int) -> None:
+        self._layout, self._options, self._seed, self._link_s = layout, options, seed, link.latency_s
         self._t = t = flows(layout, options)
         self._tasks, self._operators, self._streams = t["tasks"], t["operators"], t["streams"]
         self._steps = 0
         self._now_s = self._measured_s = 0.0
         self._at_rest: list[int] = []
         self._moved = True
-        self._latency: Floats = np.zeros((0, 0))
         self._counters = Counters()
         for o in range(len(layout.base)):
             self._use(o, 0)
@@ -68,11 +68,9 @@ class FluidEngine:
         self._now_s = max(self._now_s, until_s)
         return None
 
-    def add_node(
-        self, node: int, machine: MachineClass, latency_s: Floats, bandwidth_bytes_per_s: Floats
-    ) -> None:
-        """Put a machine at a node row; bandwidth between pairs of nodes is not modelled here, that of nodes is."""
-        t, count = self._t, len(latency_s)
+    def add_node(self, node: int, machine: MachineClass, count: int) -> None:
+        """Put a machine at a node row, of `count`; of bandwidths only those of nodes are modelled here."""
+        t = self._t
         if count > len(t["nodes"]):
             before = len(t["nodes"])
             t["nodes"], t.w["node_rows"] = enlarged(t["nodes"], count), count
@@ -80,26 +78,13 @@ class FluidEngine:
             t["on_node"] = np.zeros((len(self._operators), count))
             t["leaving"], t["coming"] = np.zeros((2, count, len(self._streams)))
         t["nodes"]["cores"][node] = machine.cores
-        self._latency = latency_s
-        self.disturb(
-            node,
-            foreign=0.0,
-            speed=machine.speed,
-            bandwidth_bytes_per_s=machine.bandwidth_bytes_per_s,
-            latency=1.0,
-        )
+        self.disturb(node, 0.0, machine.speed, machine.bandwidth_bytes_per_s)
         self._moved = True
 
-    def disturb(
-        self, node: int, *, foreign: float, speed: float, bandwidth_bytes_per_s: float, latency: float
-    ) -> None:
+    def disturb(self, node: int, foreign: float, speed: float, bandwidth_bytes_per_s: float) -> None:
         """Change what a node has to give."""
-        self._moved |= bool(self._t["nodes"]["latency"][node] != latency)
-        self._t["nodes"]["foreign"][node], self._t["nodes"]["speed"][node] = foreign, speed
-        self._t["nodes"]["bandwidth"][node], self._t["nodes"]["latency"][node] = (
-            bandwidth_bytes_per_s,
-            latency,
-        )
+        row = self._t["nodes"][node]
+        row["foreign"], row["speed"], row["bandwidth"] = foreign, speed, bandwidth_bytes_per_s
 
     def place(self, slot: int, node: int) -> None:
         """Put a task that is at rest on a node, or (-1) nowhere."""
@@ -148,7 +133,7 @@ class FluidEngine:
         if source == target:
             return 0.0
         bandwidth = self._t["nodes"]["bandwidth"]
-        return float(self._latency[source, target] + size_bytes / min(bandwidth[source], bandwidth[target]))
+        return float(self._link_s + size_bytes / min(bandwidth[source], bandwidth[target]))
 
     def set_alternate(self, operator: int, alternate: int) -> None:
         """Let an operator run another alternate."""
@@ -234,10 +219,10 @@ class FluidEngine:
         on_node = self._t["on_node"]
         on_node[:] = 0.0
         np.add.at(on_node, where, self._tasks["share"][active])
-        latency = self._latency * np.maximum.outer(nodes["latency"], nodes["latency"])
-        np.fill_diagonal(latency, 0.0)
-        if not latency.any():
+        if not self._link_s:
             return
+        latency = np.full((len(nodes), len(nodes)), self._link_s)
+        np.fill_diagonal(latency, 0.0)
         even = np.zeros_like(on_node)
         np.add.at(even, where, 1.0 / count[layout.slot_operator[active]])
         for s, (a, b) in enumerate(zip(layout.stream_source, layout.stream_target, strict=True)):

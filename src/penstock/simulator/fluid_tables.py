@@ -45,7 +45,7 @@ STREAM = np.dtype(
 
 NODE = np.dtype(
     [
-        *floats("cores", "foreign", "speed", "bandwidth", "latency"),
+        *floats("cores", "foreign", "speed", "bandwidth"),
         ("level", F),  # share of a core that a busy task has
         ("first", I),  # of its slots in `by_node`
         ("slots", I),

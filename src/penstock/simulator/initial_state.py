@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from penstock.dataflow import Dataflow, Operator
 from penstock.simulator import discrete_tables as tb
 from penstock.simulator.agenda import ARRIVAL, new_event, schedule
+from penstock.simulator.cluster import Link
 from penstock.simulator.discrete_kernel import next_arrival
 from penstock.simulator.discrete_tables import BROADCAST, FORWARD
 from penstock.simulator.draws import distribution
@@ -23,7 +24,7 @@ BINS = len(Sketch.empty().bins)
 UNBOUNDED = 1 << 60
 
 
-def tables(layout: Layout, options: SimulationOptions, seed: int) -> Tables:
+def tables(layout: Layout, link: Link, options: SimulationOptions, seed: int) -> Tables:
     """All tables as they are before the first record; nodes come later."""
     reserve, constraints, sinks = (
         _most_per_step(layout),
@@ -39,6 +40,8 @@ def tables(layout: Layout, options: SimulationOptions, seed: int) -> Tables:
             "reserve": reserve,
             "send_s": options.send_s,
             "receive_s": options.receive_s,
+            "link_latency": link.latency_s,
+            "link_bandwidth": link.bandwidth_bytes_per_s,
             "random_spread": options.spread == "random",
             "batch_spread": options.spread == "batches",
             "key_count": options.keys,

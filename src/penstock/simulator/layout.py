@@ -122,7 +122,7 @@ def stream_rows(layout: Layout, options: SimulationOptions, columns: np.dtype[np
     rows = np.zeros(len(streams), columns)
     rows["source"], rows["target"] = layout.stream_source, layout.stream_target
     rows["wiring"], rows["keep"] = layout.stream_wiring, 1.0
-    rows["deadline"] = [options.deadlines_s.get(s.id, options.deadline_s) for s in streams]
+    rows["deadline"] = options.deadline_s
     rows["record_bytes"] = [operators[a].record_bytes for a in layout.stream_source]
     return rows
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from penstock.policies.reasons import Fact, Reason
 from penstock.simulator.cluster import Cluster, Disturbance
 from penstock.simulator.engine import Engine
@@ -42,8 +40,7 @@ class Fleet:
         self._spent = 0.0
         self._numbers = {c.name: 0 for c in cluster.classes}
         self.rows: list[Member | None] = []
-        size = len(cluster.nodes)
-        self._latency, self._bandwidth = np.zeros((size, size)), np.zeros((size, size))
+        self._capacity = len(cluster.nodes)
         for id_, machine in cluster.nodes.items():
             chosen = cluster.machine(machine)
             assert chosen is not None  # the cluster has checked it
@@ -112,25 +109,11 @@ class Fleet:
         row = next((i for i, m in enumerate(self.rows) if m is None), len(self.rows))
         if row == len(self.rows):
             self.rows.append(None)
-        if row >= len(self._latency):
-            size = 2 * row
-            latency, bandwidth = np.zeros((size, size)), np.zeros((size, size))
-            latency[:row, :row], bandwidth[:row, :row] = self._latency, self._bandwidth
-            self._latency, self._bandwidth = latency, bandwidth
-        self._connect(row, member.id)
+        if row >= self._capacity:
+            self._capacity = 2 * row
         self.rows[row] = member
-        self._engine.add_node(row, member.machine, self._latency, self._bandwidth)
+        self._engine.add_node(row, member.machine, self._capacity)
         self._disturb(row, member)
-
-    def _connect(self, row: int, id_: str) -> None:
-        self._latency[row, :] = self._latency[:, row] = self._cluster.link.latency_s
-        self._bandwidth[row, :] = self._bandwidth[:, row] = self._cluster.link.bandwidth_bytes_per_s
-        for (source, target), link in self._cluster.links.items():
-            if id_ in (source, target):
-                a = row if source == id_ else self.row_of(source)
-                b = row if target == id_ else self.row_of(target)
-                if a is not None and b is not None:
-                    self._latency[a, b], self._bandwidth[a, b] = link.latency_s, link.bandwidth_bytes_per_s
 
     def _disturb(self, row: int, member: Member) -> None:
         if self.rows[row] is not member:
@@ -143,14 +126,8 @@ class Fleet:
         member.bandwidth_bytes_per_s = member.machine.bandwidth_bytes_per_s * max(
             value_at(what.bandwidth, now, 1.0), 1e-6
         )
-        self._engine.disturb(
-            row,
-            foreign=member.foreign,
-            speed=member.speed,
-            bandwidth_bytes_per_s=member.bandwidth_bytes_per_s,
-            latency=value_at(what.latency, now, 1.0),
-        )
-        profiles = (what.foreign, what.speed, what.bandwidth, what.latency)
+        self._engine.disturb(row, member.foreign, member.speed, member.bandwidth_bytes_per_s)
+        profiles = (what.foreign, what.speed, what.bandwidth)
         following = min(next_change_s(p, now) for p in profiles)
         if following < float("inf"):
             self._timers.at(following, lambda: self._disturb(row, member))

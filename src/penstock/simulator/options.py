@@ -26,8 +26,6 @@ class SimulationOptions:
     """Records a task may have waiting or on their way before its senders must stop; sources have no bound."""
     deadline_s: float = 0.0
     """Longest wait in an output batch at the start (0: every record leaves at once; inf: only full batches)."""
-    deadlines_s: Mapping[str, float] = field(default_factory=dict)
-    """The same for single streams, by id."""
     batch_bytes: float = 16_384.0
     """A batch of this size leaves before its deadline."""
     send_s: float = 0.0
@@ -62,7 +60,7 @@ class SimulationOptions:
                 raise ValueError(f"{name} must be finite and not negative: {value}")
         if not (self.queue_records >= 1 and self.batch_bytes > 0 and 0 < self.step_s < math.inf):
             raise ValueError("queue_records, batch_bytes and step_s must be positive")
-        if any(not value >= 0 for value in (self.deadline_s, *self.deadlines_s.values())):
+        if not self.deadline_s >= 0:
             raise ValueError("a batching deadline cannot be negative")
         if any(not 0 < value < math.inf for value in self.windows_s.values()):
             raise ValueError("a window must be longer than 0 s, and end")

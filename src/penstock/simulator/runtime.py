@@ -10,7 +10,7 @@ import numpy as np
 from penstock.control.plan import NotReadyError, Outcome, Plan
 from penstock.dataflow import Dataflow
 from penstock.simulator.actuation import Actuator
-from penstock.simulator.cluster import Cluster
+from penstock.simulator.cluster import Cluster, Link
 from penstock.simulator.discrete import DiscreteEngine, Subscriber
 from penstock.simulator.engine import Engine
 from penstock.simulator.fluid import FluidEngine
@@ -43,13 +43,10 @@ class SimulatedRuntime:
     ) -> None:
         """`placement` says `operator[index]` to node id for all first tasks; without it they are dealt in turn."""
         options = options or SimulationOptions()
-        unknown = set(options.deadlines_s) - {s.id for s in dataflow.streams}
-        if unknown:
-            raise ValueError(f"deadlines are given for unknown streams: {', '.join(sorted(unknown))}")
         self.dataflow, self.cluster, self.fidelity = dataflow, cluster, fidelity
         self._layout = Layout.of(dataflow, loads)
         self._timers = Timers()
-        self._engine = _engine(fidelity, self._layout, options, seed)
+        self._engine = _engine(fidelity, self._layout, cluster.link, options, seed)
         self._fleet = Fleet(cluster, self._engine, self._timers, lambda: self._crew.retry())
         self._crew = Crew(self._layout, options, self._engine, self._fleet, self._timers)
         self._crew.deploy(placement)
@@ -57,9 +54,7 @@ class SimulatedRuntime:
             alternate=np.zeros(len(dataflow.operators), np.int64),
             source_keep=np.ones(len(dataflow.operators)),
             stream_keep=np.ones(len(dataflow.streams)),
-            deadline_s=np.array(
-                [options.deadlines_s.get(s.id, options.deadline_s) for s in dataflow.streams]
-            ),
+            deadline_s=np.full(len(dataflow.streams), options.deadline_s),
         )
         self._actuator = Actuator(
             dataflow, cluster, self._layout, self._engine, self._fleet, self._crew, self._controls
@@ -140,9 +135,9 @@ class SimulatedClock:
         self._runtime.advance(time_s)
 
 
-def _engine(fidelity: Fidelity, layout: Layout, options: SimulationOptions, seed: int) -> Engine:
+def _engine(fidelity: Fidelity, layout: Layout, link: Link, options: SimulationOptions, seed: int) -> Engine:
     if fidelity == "discrete":
-        return DiscreteEngine(layout, options, seed)
+        return DiscreteEngine(layout, link, options, seed)
     if fidelity == "fluid":
-        return FluidEngine(layout, options, seed)
+        return FluidEngine(layout, link, options, seed)
     raise ValueError(f"unknown fidelity '{fidelity}'; there are 'discrete' and 'fluid'")
