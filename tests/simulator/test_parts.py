@@ -136,7 +136,6 @@ BAD_OPTIONS: list[dict[str, object]] = [
     {"arrival_cv": math.nan},
     {"queue_records": 0},
     {"deadline_s": -0.1},
-    {"deadlines_s": {"a->b": math.nan}},
     {"batch_bytes": 0.0},
     {"send_s": math.inf},
     {"task_startup_s": -1.0},
