@@ -326,7 +326,7 @@ class ApplicationRuntime:
     def _put_back(self) -> None:
         levers: dict[str, Callable[[Any], None]] = {
             "executors": self.pool.put_back_target,
-            "locality-wait": self.pool.wait.put_back,
+            **self.pool.wait.levers,
         }
         for part in self._parts.values():
             levers[f"interval:{part.query.run_id}"] = partial(_put_back_interval, part.runtime)

@@ -240,9 +240,7 @@ class SparkRuntime:
         if not self._owns_pool:
             return
         self.pool.close()
-        self.pool.touched.put_back(
-            {"executors": self.pool.put_back_target, "locality-wait": self.pool.wait.put_back}
-        )
+        self.pool.touched.put_back({"executors": self.pool.put_back_target, **self.pool.wait.levers})
 
     @property
     def usage(self) -> Usage:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from penstock.errors import UserError
+
 ROOT = Path("/sys/fs/cgroup")
 PERIOD_US = 20_000
 """Short, so that a group that has used up its share waits milliseconds and not a tenth of a second."""
 
 
-class CpuLimitError(OSError):
+class CpuLimitError(UserError, OSError):
     """Control groups cannot be made here."""
 
 
