@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 BOTH   := -n 2 --dist loadfile  # two processes; a file's tests stay together, they share what is slow to make
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-spark test-cluster test-browser test-live test-wheel test-spark-4.1 check lint types docs screenshots examples bench lock clean
+.PHONY: help setup demo test test-quick test-spark test-cluster test-browser test-yarn newcomer test-live test-wheel test-spark-4.1 check lint types docs screenshots examples bench lock clean
 
 help:            ## this list
 	@grep -hE '^[a-z][a-z0-9.-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -25,14 +25,14 @@ demo: setup      ## the main job: a dataflow under control, about two minutes, w
 
 test: setup      ## the tests: the quick ones, then those on real Spark, in local mode and on a loopback cluster
 	$(BIN)/pytest tests --ignore=tests/spark -m "not wheel" $(BOTH)
-	$(BIN)/pytest tests/spark -m "not live and not cluster"
+	$(BIN)/pytest tests/spark -m "not live and not cluster and not yarn"
 	@$(MAKE) --no-print-directory test-cluster
 
 test-quick: setup  ## everything that needs no Spark
 	$(BIN)/pytest tests --ignore=tests/spark -m "not slow" $(BOTH)
 
 test-spark: setup  ## every test on real Spark, those on the loopback cluster last
-	$(BIN)/pytest tests/spark
+	$(BIN)/pytest tests/spark -m "not yarn"
 
 test-cluster: setup  ## only the tests on a loopback cluster: moves, scaling, kills (ten minutes)
 	$(BIN)/pytest tests/spark -m "cluster and not live and not slow"
@@ -47,6 +47,12 @@ test-browser: setup  ## the page in a headless Chromium, which is installed wher
 	scripts/ensure_chromium.sh
 	$(BIN)/pytest tests/web -m browser
 
+test-yarn: setup  ## a program under control on a real YARN, whose jars come from Maven Central (four minutes)
+	$(BIN)/pytest tests/spark/test_yarn.py -s
+
+newcomer: setup  ## the newcomer's path of the guide in a fresh clone, timed (needs a package index, ten minutes at most)
+	$(BIN)/python -m scripts.newcomer
+
 test-live: setup  ## policies at work on real Spark under load; they compare times and want a quiet machine
 	$(BIN)/pytest tests/spark -m live
 
@@ -54,7 +60,7 @@ test-spark-4.1: setup  ## the Spark tests again, on the oldest supported PySpark
 	test -x $(VENV)-4.1/bin/python || $(PYTHON) -m venv $(VENV)-4.1
 	$(VENV)-4.1/bin/pip install --quiet --require-hashes -r requirements-4.1.lock
 	$(VENV)-4.1/bin/pip install --quiet --no-deps --editable . --editable src/penstock_papers
-	$(VENV)-4.1/bin/pytest tests/spark -m "not live"
+	$(VENV)-4.1/bin/pytest tests/spark -m "not live and not yarn"
 
 lint: setup      ## ruff
 	$(BIN)/ruff check .

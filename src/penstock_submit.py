@@ -5,13 +5,15 @@
 
 The program is not changed and nothing of PySpark is patched: a thread of its own looks for the session when it is
 there. Exit code, signals, output and errors are the program's. Only this file is needed for that: whatever is wrong
-with the rest of Penstock, the program runs, and standard error has one line that says why it is not controlled.
+with the rest of Penstock, the program runs, and standard error has one line that says why it is not controlled. That
+is why the command `penstock` begins here as well.
 """
 
 from __future__ import annotations
 
 import argparse
 import builtins
+import importlib.util
 import os
 import runpy
 import shlex
@@ -19,10 +21,20 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 JOIN_S = 15.0
 """Longest time that the end of the program waits for Penstock to put back what it had set."""
+
+
+def command() -> None:
+    """The command `penstock`: `submit` needs nothing but this file, every other command the whole of Penstock."""
+    if sys.argv[1:2] == ["submit"]:
+        main(sys.argv[2:])
+        return
+    from penstock.cli import main as every_command
+
+    every_command()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -36,7 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser().error("which program? penstock submit APP.py")
     app, *rest = program
     if not os.path.exists(app):
-        parser().error(f"there is no program '{app}'")
+        parser().error(f"there is no {'option' if app.startswith('-') else 'program'} '{app}'")
+    for pair in options.conf:
+        if not pair.partition("=")[1]:
+            parser().error(f"--conf takes KEY=VALUE, not '{pair}'")
     if rest[:1] == ["--"]:
         rest = rest[1:]
     steering = _steering(options)
@@ -54,13 +69,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
         watcher.join(JOIN_S)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Tells what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"penstock: {message}; 'penstock submit --help' has the options\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """The options, which stand before the program."""
-    made = argparse.ArgumentParser(
+    made = _Parser(
         prog="penstock submit",
-        description="Run a PySpark program as it is, under control. Every option but --master and --conf can also be"
-        " a setting of Spark's: --latency 2s is spark.penstock.latency=2s, --max-executors 8 is"
-        " spark.penstock.maxExecutors=8.",
+        usage="penstock submit [OPTIONS] APP.py [ARGUMENTS]",
+        description="Run a PySpark program as it is, under control: same output, same exit code, same signals.",
+        epilog="""examples:
+  penstock submit --latency 2s --ui 4041 app.py --topic orders
+  penstock submit --mode recommend app.py       decide and explain, change nothing
+  penstock submit --goals goals.yaml app.py     latency: 5s
+                                                queries: {orders: {latency: 500ms, priority: 2}}
+  spark-submit --master yarn $(penstock submit --script) --latency 2s app.py
+
+Every option but --master and --conf can also be a setting of Spark's: --latency 2s is
+spark.penstock.latency=2s, --max-executors 8 is spark.penstock.maxExecutors=8. Afterwards,
+'penstock explain' and 'penstock dashboard' tell what was decided and why.""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     made.add_argument(
         "--latency", metavar="TIME", help="Latency that every query must keep, e.g. 2s or 500ms."
@@ -70,17 +103,21 @@ def parser() -> argparse.ArgumentParser:
         "--mode", choices=("observe", "recommend", "act"), help="What Penstock may do; default: act."
     )
     made.add_argument(
-        "--max-executors", type=int, metavar="N", help="Most executors; default: those at the start."
+        "--max-executors", metavar="N", help="Most executors; default: as many as there have been."
     )
     made.add_argument("--interval", metavar="TIME", help="Time between two decisions; default: 5s.")
     made.add_argument("--journal", metavar="FILE", help="Journal file; default: .penstock/runs.sqlite.")
-    made.add_argument("--ui", metavar="PORT", help="Serve the page on this port, or HOST:PORT.")
+    made.add_argument(
+        "--ui", metavar="PORT", help="Serve the page on this port, or HOST:PORT; 0: any free one."
+    )
     made.add_argument("--master", help="Spark master, where the program names none.")
     made.add_argument(
         "--conf", action="append", default=[], metavar="K=V", help="A setting of Spark's; may be repeated."
     )
     made.add_argument("--script", action="store_true", help="Print where this script is, for spark-submit.")
-    made.add_argument("program", nargs=argparse.REMAINDER, metavar="APP.py [ARGUMENTS]")
+    made.add_argument(
+        "program", nargs=argparse.REMAINDER, metavar="APP.py", help="The program and its arguments."
+    )
     return made
 
 
@@ -147,6 +184,8 @@ def _session_defaults(options: argparse.Namespace) -> None:
     except Exception:
         defaults = {}
     asked = dict(pair.partition("=")[::2] for pair in options.conf)
+    if options.master:
+        asked["spark.master"] = options.master
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         _into_gateway(asked, defaults)
         return
@@ -154,8 +193,6 @@ def _session_defaults(options: argparse.Namespace) -> None:
     known = {word.partition("=")[0] for word in present} | _defaults_file()
     missing = {key: value for key, value in defaults.items() if key not in known and key not in asked}
     words = [word for key, value in {**missing, **asked}.items() for word in ("--conf", f"{key}={value}")]
-    if options.master:
-        words += ["--master", options.master]
     if words:
         os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*words, *present])
     _tell_defaults(missing)
@@ -184,8 +221,9 @@ def _tell_defaults(settings: Mapping[str, str]) -> None:
 
 def _defaults_file() -> set[str]:
     """Keys of spark-defaults.conf, which a --conf would overrule."""
-    home = os.environ.get("SPARK_HOME", "")
-    folder = os.environ.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else "")
+    installed = importlib.util.find_spec("pyspark")
+    home = os.environ.get("SPARK_HOME") or os.path.dirname((installed and installed.origin) or "")
+    folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(home, "conf")
     try:
         with open(os.path.join(folder, "spark-defaults.conf"), encoding="utf-8") as file:
             return {

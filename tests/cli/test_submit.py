@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import penstock_submit
 from penstock.cli.submit import Wanted, goals_file, steering_of
 from penstock.errors import InputError
+from penstock.spark.goals import Goals
 
 PROGRAM = """
 import sys, os, threading
@@ -66,6 +68,10 @@ def test_a_program_that_is_not_there_and_bad_options_are_refused_at_once(tmp_pat
         ["--latency", "soon", "app.py"],
         ["--goals", "none.yaml", "app.py"],
         ["--ui", "x", "app.py"],
+        ["--latencyy", "2s", "app.py"],
+        ["--conf", "spark.a", "app.py"],
+        ["--max-executors", "two", "app.py"],
+        ["--mode", "sleep", "app.py"],
     )
     for arguments in bad:
         command = [sys.executable, penstock_submit.__file__, *arguments]
@@ -74,7 +80,8 @@ def test_a_program_that_is_not_there_and_bad_options_are_refused_at_once(tmp_pat
         )
         assert ended.returncode == 2
         assert ended.stdout == ""
-        assert "Traceback" not in ended.stderr
+        assert ended.stderr.startswith("penstock: ")
+        assert ended.stderr.count("\n") == 1
 
 
 def test_a_dash_dash_before_the_programs_arguments_is_ours(tmp_path: Path) -> None:
@@ -105,22 +112,48 @@ def test_settings_keep_what_the_user_has_set(tmp_path: Path) -> None:
         command, capture_output=True, text=True, cwd=tmp_path, env=env, check=True, timeout=120
     )
     assert ended.stdout == (
-        "--conf spark.python.unix.domain.socket.enabled=true --conf 'spark.a.b=c d' --master 'local[3]'"
+        "--conf spark.python.unix.domain.socket.enabled=true --conf 'spark.a.b=c d' --conf 'spark.master=local[3]'"
         " --conf spark.storage.decommission.enabled=false pyspark-shell\n"
     )
     assert "spark.python.unix.domain.socket.enabled=true" in ended.stderr
 
 
+def test_the_command_runs_programs_though_the_rest_of_penstock_cannot_be_imported(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("import sys; print('ran', sys.argv); sys.exit(3)")
+    (tmp_path / "penstock").mkdir()
+    (tmp_path / "penstock" / "__init__.py").write_text("raise ImportError('broken on purpose')\n")
+    (entry,) = entry_points(group="console_scripts", name="penstock")
+    code = f"import sys; from {entry.module} import {entry.attr}; sys.exit({entry.attr}())"
+    command = [sys.executable, "-c", code, "submit", "app.py", "a"]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ended = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env=env, check=False, timeout=120
+    )
+    assert (ended.stdout, ended.returncode) == ("ran ['app.py', 'a']\n", 3)
+    assert ended.stderr.count("broken on purpose") == 1
+
+
 def test_goals_by_query(tmp_path: Path) -> None:
     file = tmp_path / "goals.yaml"
-    file.write_text("latency: 5s\nqueries:\n  orders: {latency: 500ms}\n")
+    file.write_text(
+        "latency: 5s\nstatistic: p95\n"
+        "queries:\n  orders: {latency: 500ms, statistic: mean, priority: 2}\n  clicks: {min_accuracy: 0.5}\n"
+    )
     wanted = Wanted(goals=file)
-    assert (wanted.latency_ms("orders"), wanted.latency_ms("clicks")) == (500.0, 5000.0)
-    assert Wanted(goals=file, latency="2s").latency_ms("clicks") == 2000.0
-    assert Wanted().latency_ms("clicks") is None
+    assert wanted.goals_of("orders") == Goals(latency_ms=500.0, priority=2)
+    assert wanted.goals_of("clicks") == Goals(latency_ms=5000.0, statistic="p95", min_accuracy=0.5)
+    assert wanted.goals_of("others") == Goals(latency_ms=5000.0, statistic="p95")
+    assert Wanted(goals=file, latency="2s").goals_of("others").latency_ms == 2000.0
+    assert Wanted().goals_of("clicks") == Goals()
 
 
-@pytest.mark.parametrize("text", ["latency: [1]", "queries: {a: {speed: 1}}", "goal: 1", "{", "- 1"])
+def test_an_unknown_key_of_the_goals_file_is_told_with_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "goals.yaml").write_text("queries: {orders: {latncy: 2s}}")
+    with pytest.raises(InputError, match=r"no 'queries.orders.latncy'; did you mean 'latency'\?"):
+        goals_file(tmp_path / "goals.yaml")
+
+
+@pytest.mark.parametrize("text", ["latency: [1]", "queries: {a: {speed: 1}}", "priority: 1", "{", "- 1"])
 def test_a_goals_file_that_makes_no_sense_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "goals.yaml").write_text(text)
     with pytest.raises(InputError):

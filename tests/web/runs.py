@@ -49,7 +49,15 @@ def world(flow: Dataflow, partitions: int, time_s: float, desired: Desired, node
         busy_s=np.array([1.0]), interval_s=1.0,
     )  # fmt: skip
     queries = Queries.blank(
-        2, names=("orders", "clicks"), first_operator=[0, 3], last_operator=[2, 5], active=True, known=True
+        2,
+        names=("orders", "clicks"),
+        first_operator=[0, 3],
+        last_operator=[2, 5],
+        last_batch=int(phase),
+        last_end_s=time_s - 1.0,
+        running_s=0.5,
+        active=True,
+        known=True,
     )
     return replace(snapshot, batches=batch, queries=queries)
 

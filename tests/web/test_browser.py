@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from penstock.control import Loop, SqliteJournal
+from penstock.control import Loop, NotReadyError, SqliteJournal
+from penstock.telemetry import Snapshot
+from penstock.testing import FakeClock, RecordingRuntime
 from penstock.web.history import History
 from penstock.web.live_page import LivePage
 from penstock.web.page import page_html
@@ -114,6 +116,24 @@ def wait_for_change(loop: Loop) -> None:
     pytest.fail("no change arrived")
 
 
+def test_before_the_first_batch_the_page_says_what_it_waits_for(page: Page) -> None:
+    class Waiting(RecordingRuntime):
+        def observe(self) -> Snapshot:
+            raise NotReadyError("no query of the application has finished a batch yet")
+
+    loop = a_loop()
+    loop.runtime = Waiting(FakeClock(START_S), lambda now_s, desired: None)  # type: ignore[arg-type,return-value]
+    shown = LivePage(loop, title="shop")
+    with PageServer(shown, Address()) as server:
+        page.goto(server.url)
+        expect(page.locator("#query-charts")).to_contain_text("looks for the first time after one interval")
+        loop.step()
+        expect(page.locator("#query-charts")).to_contain_text(
+            "no query of the application has finished a batch yet"
+        )
+        expect(page.locator("#now")).to_contain_text("nothing was done because no query of the application")
+
+
 def test_without_the_token_nothing_can_be_changed(page: Page) -> None:
     loop = a_loop()
     shown = LivePage(loop, title="shop")
@@ -168,8 +188,13 @@ def test_a_day_of_a_thousand_partitions_is_a_small_page(page: Page, tmp_path: Pa
     out = tmp_path / "day.html"
     out.write_text(page_html(history.document(points=2000)), encoding="utf-8")
     assert out.stat().st_size < 20e6
+    began_s = time.monotonic()
     page.goto(out.as_uri())
     expect(page.locator("#placement .strip .cell")).to_have_count(1000)
+    expect(page.locator("#query-charts canvas")).to_have_count(4)
+    took_s = time.monotonic() - began_s
+    print(f"a day, 1,000 partitions: {out.stat().st_size / 1e6:.2f} MB, shown after {took_s:.2f} s")
+    assert took_s < 3.0
 
 
 def test_a_journal_of_a_loop_that_runs_grows_on_its_page(page: Page, tmp_path: Path) -> None:

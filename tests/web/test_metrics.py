@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,29 @@ def test_dashboard_and_alert_rules_use_names_that_exist() -> None:
     for rule in rules:
         assert named(rule["expr"])
         assert named(rule["expr"]) <= NAMES
+        labels = {label for name in named(rule["expr"]) for label in LABELS[name]}
+        used = re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])
+        assert {*used, *re.findall(r"(\w+)=~?\"", rule["expr"])} <= labels, rule["alert"]
+
+
+def test_each_label_that_a_panel_groups_by_is_one_of_its_figures() -> None:
+    board = json.loads((GRAFANA / "dashboard.json").read_text())
+    for target in (target for panel in board["panels"] for target in panel["targets"]):
+        labels = {label for name in named(target["expr"]) for label in LABELS[name]} | {
+            "le",
+            "job",
+            "instance",
+        }
+        grouped = re.findall(r"by \(([^)]*)\)", target["expr"])
+        used = {label.strip() for group in grouped for label in group.split(",")}
+        assert used | set(re.findall(r"{{ *(\w+) *}}", target.get("legendFormat", ""))) <= labels, target
+
+
+def test_the_end_of_a_query_is_seen_by_its_last_batch() -> None:
+    metrics, loop = Metrics(), a_loop()
+    loop.subscribers.append(metrics)
+    loop.run(for_s=10.0)
+    name = 'penstock_query_last_batch_timestamp_seconds{query="orders"}'
+    (before,) = [line for line in metrics.text().decode().splitlines() if line.startswith(name)]
+    metrics(replace(loop.step(), brief=None), None)  # a turn in which nothing could be seen
+    assert before in metrics.text().decode().splitlines()

@@ -40,7 +40,7 @@ app = typer.Typer(
 
 def submit() -> None:
     """Run a PySpark program as it is, under control; `penstock submit --help` has the options."""
-    # Only for the list of commands: `main` runs programs past typer.
+    # Only for the list of commands: programs run past typer.
 
 
 for command in (run, submit, dashboard, whatif, simulate, plan, place, explain, reproduce, bench):
@@ -52,9 +52,9 @@ def main() -> NoReturn:
     """Run the command line and exit with its code."""
     if sys.argv[1:2] == ["submit"]:
         # Not through typer, which has its own ways with errors and signals: these are the program's.
-        from penstock_submit import main as run_program
+        from penstock_submit import command
 
-        run_program(sys.argv[2:])
+        command()
         sys.exit(0)
     try:
         app()

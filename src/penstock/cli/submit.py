@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -16,12 +16,14 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from penstock.api.durations import parse_duration
-from penstock.errors import InputError
+from penstock.dataflow.graph import Statistic
+from penstock.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.control.changes import Mode
+    from penstock.spark.goals import Goals
     from penstock.spark.pilot import Pilot
     from penstock.web.server import PageServer
 
@@ -37,24 +39,29 @@ NAMES = {
     "ui": "ui",
 }
 """Settings of Spark's (after `spark.penstock.`) and the options that they stand for."""
+OURS = {"touched", "pilot", "controls"}
+"""Settings of that prefix that Penstock itself writes."""
 Say = Callable[[str], None]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class QueryGoals(BaseModel):
-    """The goals of one query."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    latency: str | Positive
-
-
-class GoalsFile(BaseModel):
-    """The file of `--goals`: `latency` for every query, `queries` for those that differ."""
-
+class _LatencyGoal(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     latency: str | Positive | None = None
+    statistic: Statistic | None = None
+
+
+class QueryGoals(_LatencyGoal):
+    """The goals of one query; what it leaves out is that of all queries."""
+
+    priority: int = 1
+    min_accuracy: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+
+class GoalsFile(_LatencyGoal):
+    """The file of `--goals`: the latency goal of every query, and `queries` for those that differ."""
+
     queries: dict[str, QueryGoals] = Field(default_factory=dict)
 
 
@@ -71,43 +78,64 @@ class Wanted(BaseModel):
     journal: Path = Path(".penstock/runs.sqlite")
     ui: str | None = None
 
-    def latency_ms(self, query: str) -> float | None:
-        """The bound that a query must keep."""
+    def goals_of(self, query: str) -> Goals:
+        """What a query must deliver: its own entry, else the command line, else the file for all."""
+        from penstock.spark.goals import Goals
+
         file = goals_file(self.goals) if self.goals is not None else GoalsFile()
-        own = file.queries.get(query)
-        told = own.latency if own is not None else self.latency or file.latency
-        return None if told is None else 1e3 * parse_duration(str(told))
+        own = file.queries.get(query, QueryGoals())
+        told = own.latency or self.latency or file.latency
+        return Goals(
+            latency_ms=None if told is None else 1e3 * parse_duration(str(told)),
+            statistic=own.statistic or file.statistic or "mean",
+            priority=own.priority,
+            min_accuracy=own.min_accuracy,
+        )
 
 
 def goals_file(path: Path) -> GoalsFile:
     """The goals in a file; an `InputError` says what is wrong with it."""
     try:
         return GoalsFile.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
-    except OSError as problem:
-        raise InputError(f"cannot read '{path}': {problem.strerror}") from problem
+    except (OSError, UnicodeDecodeError) as problem:
+        raise InputError(f"cannot read '{path}': {getattr(problem, 'strerror', 'is not text')}") from problem
     except yaml.YAMLError as problem:
         raise InputError(f"{path}: is not YAML: {' '.join(str(problem).split())}") from problem
     except ValidationError as problem:
-        first = problem.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "file"
-        raise InputError(f"{path}: {where}: {first['msg'].lower()}") from None
+        raise InputError(f"{path}: {_told(problem, {**QueryGoals.model_fields, 'queries': None})}") from None
+
+
+def _told(problem: ValidationError, known: Iterable[str]) -> str:
+    """The first thing that is wrong, and where."""
+    first = problem.errors()[0]
+    where = ".".join(str(part) for part in first["loc"]) or "file"
+    if first["type"] == "extra_forbidden":
+        return f"there is no '{where}'{did_you_mean(str(first['loc'][-1]), known)}"
+    return f"{where}: {first['msg'].lower()}, not {first['input']!r}"
 
 
 def steering_of(given: Mapping[str, Any], *, say: Say) -> Callable[[threading.Event], None]:
     """What runs beside the program until it is told to stop. Bad options are refused here, before anything starts."""
     _checked(given)
-    return lambda stop: _watch(given, stop, say)
+    files = ("goals", "journal")  # named from here, wherever the program goes
+    absolute = {name: Path(value).absolute() if name in files else value for name, value in given.items()}
+    home = Path.cwd()
+    return lambda stop: _watch(absolute, home, stop, say)
 
 
 def _checked(given: Mapping[str, Any]) -> Wanted:
     try:
         wanted = Wanted.model_validate(dict(given))
     except ValidationError as problem:
-        first = problem.errors()[0]
-        raise InputError(f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None
+        raise InputError(_told(problem, ())) from None
     if wanted.mode not in ("observe", "recommend", "act"):
         raise InputError(f"mode: observe, recommend or act, not '{wanted.mode}'")
-    wanted.latency_ms("")
+    if wanted.latency is not None:
+        parse_duration(wanted.latency)
+    if wanted.goals is not None:
+        for each in (found := goals_file(wanted.goals), *found.queries.values()):
+            if each.latency is not None:
+                parse_duration(str(each.latency))
     parse_duration(wanted.interval)
     if wanted.ui is not None:
         from penstock.web.server import Address
@@ -116,7 +144,7 @@ def _checked(given: Mapping[str, Any]) -> Wanted:
     return wanted
 
 
-def _watch(given: Mapping[str, Any], stop: threading.Event, say: Say) -> None:
+def _watch(given: Mapping[str, Any], home: Path, stop: threading.Event, say: Say) -> None:
     """Attach to the application once it is there, and again if the program makes another one."""
     log = logging.getLogger("penstock")
     log.propagate = False  # the program's own log stays its own
@@ -127,7 +155,7 @@ def _watch(given: Mapping[str, Any], stop: threading.Event, say: Say) -> None:
         if pilot is not None and not pilot.running:
             pilot, page = _ended(pilot, page)
         if pilot is None and (spark := _session()) is not None:
-            pilot, page = _steer(spark, _checked({**_from_conf(spark), **given}), say)
+            pilot, page = _steer(spark, _checked({**_from_conf(spark, say), **given}), home, say)
     _ended(pilot, page)
 
 
@@ -160,26 +188,29 @@ def _session() -> SparkSession | None:
     return spark
 
 
-def _from_conf(spark: SparkSession) -> dict[str, str]:
-    conf = spark.sparkContext.getConf()
-    pairs = {name: conf.get(PREFIX + key) for key, name in NAMES.items()}
-    return {name: value for name, value in pairs.items() if value is not None}
+def _from_conf(spark: SparkSession, say: Say) -> dict[str, str]:
+    found = dict(spark.sparkContext.getConf().getAll())
+    given = {key.removeprefix(PREFIX): value for key, value in found.items() if key.startswith(PREFIX)}
+    for key in given.keys() - NAMES.keys() - OURS:
+        say(f"there is no setting '{PREFIX}{key}'{did_you_mean(key, NAMES)}")
+    return {name: given[key] for key, name in NAMES.items() if key in given}
 
 
-def _steer(spark: SparkSession, wanted: Wanted, say: Say) -> tuple[Pilot, PageServer | None]:
+def _steer(spark: SparkSession, wanted: Wanted, home: Path, say: Say) -> tuple[Pilot, PageServer | None]:
     from penstock.spark.attach import attach
-    from penstock.spark.goals import Goals
     from penstock.web.live_page import serve
 
     file = goals_file(wanted.goals) if wanted.goals is not None else GoalsFile()
+    usual = wanted.goals_of("")
     pilot = attach(
         spark,
-        latency_ms=wanted.latency_ms(""),
-        goals={name: Goals(latency_ms=wanted.latency_ms(name)) for name in file.queries},
+        latency_ms=usual.latency_ms,
+        statistic=usual.statistic,
+        goals={name: wanted.goals_of(name) for name in file.queries},
         max_executors=wanted.max_executors,
         interval_s=parse_duration(wanted.interval),
         mode=cast("Mode", wanted.mode),
-        journal=_journal(wanted.journal, say),
+        journal=_journal(home / wanted.journal, say),
     )
     name = spark.sparkContext.appName or "application"
     page = serve(pilot.loop, wanted.ui, title=name) if wanted.ui is not None else None

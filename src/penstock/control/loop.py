@@ -86,6 +86,7 @@ class Loop:
             self._recover(resume)
         self._packed_memories = self._pack_memories({})
         self._packed_standing = pack(Standing, self._standing)
+        self._unready = ""
 
     def run(self, *, for_s: float | None = None, stop: Stop | None = None) -> None:
         """Turn the loop every interval, until the time is over or `stop` is set.
@@ -111,6 +112,7 @@ class Loop:
         began = time.perf_counter()
         self._number += 1
         self._mode, changes = self.modes.taken()
+        self._unready = ""
         snapshot, bounds = self._observe()
         changes += bounds
         recovering = self._recovery_cycles > 0 and snapshot is not None
@@ -131,6 +133,7 @@ class Loop:
             time_s=decision.plan.time_s,
             plan=decision.plan,
             brief=brief,
+            unready=self._unready,
             proposals=decision.proposals,
             outcomes=outcomes,
             effects=effects,
@@ -155,7 +158,7 @@ class Loop:
             seen = replace(self.runtime.observe(), every_s=self.settings.interval_s)
             return self.bounds.applied(seen)
         except NotReadyError as reason:
-            log.debug("not ready: %s", reason)
+            self._unready = str(reason)
         except Exception as problem:  # the next cycle tries again
             self._fault(Fault.of("observe", problem))
         return None, ()

@@ -48,6 +48,8 @@ class Cycle:
     plan: Plan
     brief: Brief | None = None
     """None: nothing could be observed."""
+    unready: str = ""
+    """Why nothing could be observed, where there was nothing yet."""
     proposals: tuple[Proposal, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
     effects: tuple[Effect, ...] = ()

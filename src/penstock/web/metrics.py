@@ -61,6 +61,12 @@ FIGURES: tuple[Figure, ...] = (
     _gauge("operator_alternate_active", "1 for the alternate that runs.", "query", "operator", "alternate"),
     _gauge("batch_duration_seconds", "Mean length of the micro-batches of the last interval.", "query"),
     _gauge("batch_fixed_seconds", "Of that, planning, offsets and commit.", "query"),
+    _gauge("batch_running_seconds", "How long the micro-batch under way has run; 0: none runs.", "query"),
+    _gauge(
+        "query_last_batch_timestamp_seconds",
+        "When the last micro-batch ended; stands still when a query hangs, fails or ends.",
+        "query",
+    ),
     _counter("batches", "Micro-batches that ended.", "query"),
     _counter("batch_records", "Records in them.", "query"),
     _gauge("executors", "Executors by state.", "state"),
@@ -104,6 +110,7 @@ class Metrics:
         self._cycle: Cycle | None = None
         self._snapshot: Snapshot | None = None
         self._counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
+        self._last_batch: dict[str, float] = {}
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -117,6 +124,7 @@ class Metrics:
                 *(_counted_in(snapshot) if snapshot is not None else ()),
             ):
                 self._counts[name, labels] += value
+            self._last_batch.update(_ended(snapshot) if snapshot is not None else ())
 
     def text(self) -> bytes:
         """The exposition in Prometheus' text format."""
@@ -126,7 +134,9 @@ class Metrics:
         """The families of metrics, for the registry."""
         with self._lock:
             cycle, snapshot, counts = self._cycle, self._snapshot, dict(self._counts)
+            last_batch = dict(self._last_batch)
         samples = [(name, labels, float(value)) for (name, labels), value in counts.items()]
+        samples += [("penstock_query_last_batch_timestamp_seconds", (q,), t) for q, t in last_batch.items()]
         if cycle is not None:
             samples += _of_cycle(cycle)
         if snapshot is not None:
@@ -256,6 +266,16 @@ def _of_batches(snapshot: Snapshot) -> Iterator[Sample]:
         assert snapshot.batches is not None
         yield "penstock_batch_duration_seconds", (query,), float(snapshot.batches.duration_s[rows].mean())
         yield "penstock_batch_fixed_seconds", (query,), float(snapshot.batches.fixed_s[rows].mean())
+    queries = snapshot.queries
+    for i in np.flatnonzero(queries.known):
+        yield "penstock_batch_running_seconds", (queries.names[i],), float(queries.running_s[i])
+
+
+def _ended(snapshot: Snapshot) -> Iterator[tuple[str, float]]:
+    """When the last batch of each query ended. Queries that are gone keep theirs: that is how their end is seen."""
+    queries = snapshot.queries
+    for i in np.flatnonzero(queries.known & (queries.last_batch >= 0)):
+        yield queries.names[i], float(queries.last_end_s[i])
 
 
 def _batches_by_query(snapshot: Snapshot) -> Iterator[tuple[str, np.ndarray[tuple[int], np.dtype[np.int64]]]]:

@@ -139,7 +139,7 @@ class _Stretch:
 def why_nothing(cycle: Cycle) -> list[str]:
     """Why this cycle did nothing; empty if it did something."""
     if cycle.brief is None:
-        return ["nothing could be observed"]
+        return [cycle.unready or "nothing could be observed"]
     if cycle.plan.actions:
         return []
     if cycle.plan.withheld:

@@ -1,5 +1,6 @@
 // Charts by uPlot. A chart is made once and given new data; it is made anew only when its lines change.
 const charts = new Map();
+const LEAST_SPAN_S = 60; // a chart of the first moments shows a minute
 const cursors = uPlot.sync("penstock");
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -61,6 +62,12 @@ function keepOnly(place, ids) {
   }
 }
 
+// Of a single moment uPlot would show years.
+function span(plot, from, to) {
+  const end = plot.data[0].length > 1 ? to : plot.data[0][0];
+  return [Math.min(from, end - LEAST_SPAN_S), end];
+}
+
 const sizeOf = (target) => ({ width: Math.max(160, target.clientWidth), height: 150 });
 
 function options(target, format, lines, entry) {
@@ -71,10 +78,10 @@ function options(target, format, lines, entry) {
     ...sizeOf(target),
     cursor: { sync: { key: cursors.key }, drag: { x: true, y: false }, points: { size: 6 } },
     legend: { live: true },
-    scales: { x: { time: entry.state.unix }, y: { range: (_, low, high) => [Math.min(0, low || 0), (high || 1) * 1.08] } },
+    scales: { x: { time: entry.state.unix, range: span }, y: { range: (_, low, high) => [Math.min(0, low || 0), (high || 1) * 1.08] } },
     axes: [
       { ...axis, values: clock, space: 70, size: 30 },
-      { ...axis, size: 58, values: (_, splits) => splits.map((value) => format(value)) },
+      { ...axis, size: 58, space: 26, values: (_, splits) => splits.map((value) => format(value)) },
     ],
     series: [
       { label: "time", value: (_, value) => (value === null ? "–" : moment(value, entry.state.unix)) },
@@ -84,7 +91,7 @@ function options(target, format, lines, entry) {
         width: line.dash ? 1.2 : 1.6,
         dash: line.dash ? [6, 4] : undefined,
         fill: line.fill ? `${css(line.colour)}22` : undefined,
-        points: { show: false },
+        points: { show: (plot) => plot.data[0].length < 3, size: 5 },
         spanGaps: Boolean(line.spans),
         paths: line.step ? uPlot.paths.stepped({ align: -1 }) : undefined,
         value: (_, value) => format(value),

@@ -18,7 +18,7 @@ function showExecutors(page, state) {
     ? `${number(app.nodes)} ready, ${number(app.cores)} cores, ${number(app.tasks)} tasks` : "";
   if (!detail) {
     byId("executor-table").replaceChildren();
-    byId("placement").replaceChildren();
+    byId("placement").replaceChildren(el("p", { class: "empty" }, "Executors are shown with the first query."));
     return;
   }
   showTable(detail, state, page);
@@ -48,8 +48,8 @@ function showTable(detail, state, page) {
         `${open ? "▾" : "▸"} ${one.id}`)),
       el("td", {}, one.host), el("td", { class: one.state === "ready" ? "" : "warn" }, one.state),
       el("td", { class: "n" }, `${number(one.speed)} ×`), el("td", {}, cpuBar(one)),
-      el("td", { class: "n" }, one.own_cpu === null ? "–" : `${number(one.own_cpu)} / ${number(one.cores)}`),
-      el("td", { class: `n ${one.foreign_cpu > 0.5 ? "warn" : ""}` }, number(one.foreign_cpu)),
+      el("td", { class: "n" }, one.own_cpu === null ? "–" : `${number(one.own_cpu, 2)} / ${number(one.cores)}`),
+      el("td", { class: `n ${one.foreign_cpu > 0.5 ? "warn" : ""}` }, number(one.foreign_cpu, 2)),
       el("td", { class: "n" }, one.memory_bytes ? share(one.memory_used_bytes / one.memory_bytes) : "–"),
       el("td", { class: "n" }, number(one.partitions))));
     if (open) rows.push(el("tr", {}, el("td", { colspan: "9" }, opened(one, detail, page))));
@@ -136,6 +136,6 @@ function lastMoves(page) {
     groups.set(key, [...(groups.get(key) || []), move]);
   }
   const told = [...groups.values()].slice(-8).reverse().map((moves) => el("li", {},
-    `${moment(moves[0].time_s, page.unix)} ${moves.length} of ${moves[0].operator} moved from ${moves[0].source} to ${moves[0].target}: ${ranges(moves.map((m) => m.index))}`));
+    `${moment(moves[0].time_s, page.unix)} partition${moves.length > 1 ? "s" : ""} ${ranges(moves.map((m) => m.index))} of ${moves[0].operator} moved from ${moves[0].source} to ${moves[0].target}`));
   return told.length ? el("ul", { class: "muted", id: "moves" }, ...told) : el("p", { class: "muted" }, "No partition has moved.");
 }

@@ -13,21 +13,35 @@ function showGoals(page) {
     const change = page.may_change
       ? el("button", { type: "button", "aria-label": `change goal ${goal.name}`, onclick: () => askGoal(goal) }, "change")
       : null;
-    const kept = goal.share === null ? "" : `, ${share(goal.share)} of the time held`;
+    const kept = goal.share === null ? "" : `, ${share(goal.share)} of the time so far`;
     return tile(`latency of ${goal.name}`, seconds(goal.latency_s), `goal ${seconds(goal.bound_s)}, ${word}${kept}`, kind, change);
   });
   const app = page.app;
   if (app) {
     const produced = sum(page.queries.map((q) => q.produced_rps));
     tiles.push(tile("input", rate(produced), `${number(sum(page.queries.map((q) => q.backlog_records)))} records waiting`));
-    tiles.push(tile("executors", number(app.nodes), `${number(app.own_cpu)} of ${number(app.cores)} cores busy`));
+    tiles.push(tile("executors", number(app.nodes), `${number(app.own_cpu, 2)} of ${number(app.cores)} cores busy`));
     if (app.per_hour || app.cost) tiles.push(tile("cost", `${number(app.per_hour)} an hour`, `${number(app.cost)} spent`));
   }
-  const done = page.counts.filter((c) => ["applied", "deferred"].includes(c.status)).reduce((n, c) => n + c.n, 0);
-  const worked = page.counts.filter((c) => c.kind === "effect");
-  const told = worked.map((c) => `${c.n} ${{ worked: "worked", "did-not": "did not", unknown: "unknown" }[c.status] || c.status}`);
-  tiles.push(tile("actions", number(done), told.length ? told.join(", ") : "none judged yet"));
+  const counted = (kind, status) => page.counts
+    .filter((c) => c.kind !== "pace" && (kind === "effect") === (c.kind === "effect") && c.status === status)
+    .reduce((n, c) => n + c.n, 0);
+  const judged = [["worked", "worked"], ["did-not", "did not work"], ["unknown", "cannot be judged"]]
+    .map(([status, words]) => [counted("effect", status), words]).filter(([n]) => n).map(([n, words]) => `${number(n)} ${words}`);
+  const failed = counted("action", "failed") + counted("action", "blocked");
+  const notes = [...(page.dry_run ? ["now only told, not done"] : []), ...judged, ...(failed ? [`${number(failed)} could not be done`] : [])];
+  if (page.first_s !== null) {
+    const done = counted("action", "applied") + counted("action", "deferred");
+    tiles.push(tile("actions", number(done), notes.join(", ") || (done ? "not judged yet" : "none so far")));
+  }
   byId("goals").replaceChildren(...tiles);
+}
+
+// Why there is nothing to show yet, and what has to happen first.
+function waiting(page) {
+  if (!page.live) return "This run has seen no query.";
+  if (page.first_s === null) return "Penstock is attached. It looks for the first time after one interval.";
+  return `Waiting: ${page.nothing.join("; ") || "no query is running"}. A query appears here when its first micro-batch has ended.`;
 }
 
 function sum(values) {
@@ -43,11 +57,17 @@ function showQueries(page, state) {
   }
   const tabs = names.length > 1 ? names.map((name) => el("button", {
     type: "button", role: "tab", "aria-selected": String(name === chosenQuery), onclick: () => { chosenQuery = name; show(); },
-  }, name)) : [el("span", { class: "muted" }, names[0] || "none yet")];
+  }, name)) : [el("span", { class: "muted" }, names[0] || "")];
   byId("query-tabs").replaceChildren(...tabs);
   const query = page.queries.find((q) => q.name === chosenQuery);
-  if (!query) return;
   const place = byId("query-charts");
+  byId("marks").hidden = !state.decided.length;
+  if (!query) {
+    keepOnly(place, new Set());
+    place.replaceChildren(el("p", { class: "empty" }, waiting(page)));
+    return;
+  }
+  for (const note of place.querySelectorAll(".empty")) note.remove();
   const of = (figure) => column(state, "query", query.name, figure);
   const ids = ["rate", "lag", "latency", "batch"].map((what) => `${what} ${query.name}`);
   keepOnly(place, new Set(ids));
@@ -68,11 +88,11 @@ function showQueries(page, state) {
       label: `p95 at ${id}`, values: column(state, "sink", id, "p95_s"), colour: "--c5", spans: true,
     })),
   ], state);
-  chart(place, ids[3], "Micro-batches", seconds, batchPhases(of, state), state);
+  chart(place, ids[3], "Micro-batches", seconds, batchPhases(of), state);
 }
 
 // Phases are stacked: each line is drawn on top of the ones before it.
-function batchPhases(of, state) {
+function batchPhases(of) {
   const length = of("duration_s");
   const lines = [{ label: "whole batch", values: length, colour: "--c0", spans: true, fill: true }];
   lines.push({ label: "of that planning, offsets, commit", values: of("fixed_s"), colour: "--c1", spans: true, fill: true });

@@ -12,14 +12,15 @@ let shown = 60;
 function showTimeline(page) {
   const buttons = Object.keys(FILTERS).map((name) => el("button", {
     type: "button", "aria-pressed": String(name === filter), onclick: () => { filter = name; shown = 60; show(); },
-  }, name));
+  }, name, name === "all" ? null : el("small", {}, ` ${page.timeline.filter(FILTERS[name]).length}`)));
   byId("filters").replaceChildren(...buttons);
   const now = page.planned.length
     ? page.planned.map((p) => `${page.dry_run ? "would " : ""}${p.deed}: ${p.why}`).join("; ")
-    : (page.nothing.length ? `nothing was done because ${page.nothing.join("; ")}` : "nothing has been seen yet");
+    : (page.nothing.length ? `nothing was done because ${page.nothing.join("; ")}` : "the first look comes after one interval");
   byId("now").replaceChildren(el("strong", {}, page.live ? "Now: " : "At the end: "), now);
   const wanted = page.timeline.filter(FILTERS[filter]).reverse();
-  byId("episodes").replaceChildren(...wanted.slice(0, shown).map((episode) => item(episode, page)));
+  if (!wanted.length && page.timeline.length) byId("episodes").replaceChildren(el("li", { class: "empty" }, `none of this kind among ${number(page.timeline.length)}`));
+  else byId("episodes").replaceChildren(...wanted.slice(0, shown).map((episode) => item(episode, page)));
   const more = byId("more");
   more.hidden = wanted.length <= shown;
   more.textContent = `${wanted.length - shown} earlier ones`;
