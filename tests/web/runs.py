@@ -17,7 +17,7 @@ from penstock.testing.builders import TWO_WAYS
 
 MARKUP = "<img src=x onerror=alert(1)>"
 START_S = 1_700_000_000.0
-REASON = Reason(code="recovered")
+REASON = Reason(code="foreign-load", facts={"gain": 0.6})
 
 
 def application(partitions: int = 12) -> Dataflow:
@@ -59,7 +59,12 @@ def world(flow: Dataflow, partitions: int, time_s: float, desired: Desired, node
         active=True,
         known=True,
     )
-    return replace(snapshot, batches=batch, queries=queries)
+    nodes_now = replace(
+        snapshot.nodes,
+        foreign_cpu=np.where(np.arange(nodes) == 1, 1.5 if late else 0.1, 0.05),
+        speed=np.where((np.arange(nodes) == 1) & late, 0.6, 1.0),
+    )
+    return replace(snapshot, nodes=nodes_now, batches=batch, queries=queries)
 
 
 def decide(snapshot: Snapshot) -> list[Action]:

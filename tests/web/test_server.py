@@ -7,6 +7,7 @@ import http.client
 import json
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from penstock.control import Loop
@@ -150,6 +151,15 @@ def test_elsewhere_nothing_is_told_without_the_token(open_server: PageServer) ->
         assert ask(open_server, path, Authorization="Bearer wrong")[0] == 401
         assert ask(open_server, path, Authorization=f"Bearer {TOKEN}")[0] == 200
         assert ask(open_server, f"{path}?token={TOKEN}")[0] == 200
+
+
+def test_unless_told_otherwise_it_listens_on_loopback_only(
+    server: PageServer, open_server: PageServer
+) -> None:
+    listening = [c for c in psutil.Process().net_connections("inet") if c.status == psutil.CONN_LISTEN]
+    hosts = {c.laddr.port: c.laddr.ip for c in listening}
+    assert (hosts[server.port], server.is_loopback) == ("127.0.0.1", True)
+    assert (hosts[open_server.port], open_server.is_loopback) == ("0.0.0.0", False)
 
 
 def test_what_is_not_there_is_not_found(server: PageServer) -> None:

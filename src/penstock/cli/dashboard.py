@@ -40,10 +40,13 @@ def dashboard(
         except OSError as problem:
             raise InputError(f"cannot listen on {ui}: {problem.strerror}") from problem
         with server:
+            url = (
+                server.url if server.is_loopback else server.url_with_token
+            )  # elsewhere even reading needs it
             if json:
-                print_json({"run": chosen.id, "url": server.url})
+                print_json({"run": chosen.id, "url": url})
             else:
-                results.print(server.url, markup=False, soft_wrap=True)
+                results.print(url, markup=False, soft_wrap=True)
             complaints.print("[dim]Ctrl-C ends it[/]")
             _until_interrupted()
 

@@ -87,10 +87,13 @@ class PageServer:
 
     def __init__(self, shown: Shown, address: Address, *, token: str | None = None) -> None:
         self.token = token or secrets.token_urlsafe(24)
+        self.is_loopback = address.is_loopback
+        """Whether only this machine can reach it: then reading needs no token."""
         kind = _V6Server if ":" in address.host else _Server
         self._server = kind((address.host, address.port), _handler(shown, self.token, address.is_loopback))
         self.port: int = self._server.server_address[1]
-        host = f"[{address.host}]" if ":" in address.host else address.host
+        named = socket.gethostname() if address.host in ("0.0.0.0", "::") else address.host
+        host = f"[{named}]" if ":" in named else named
         self.url = f"http://{host}:{self.port}/"
         """Where the page can be read; with `?token=…`, also changed."""
         self._thread = threading.Thread(target=self._server.serve_forever, name="penstock-page", daemon=True)
