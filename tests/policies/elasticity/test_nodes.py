@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.dataflow import Dataflow, Load, constant, staircase
 from penstock.policies.actions import Scale
-from penstock.policies.elasticity import NodeOptions
+from penstock.policies.elasticity import Elasticity, NodeOptions
 from penstock.policies.elasticity.microbatch import BatchCost, latency_s
 from penstock.policies.elasticity.nodes import Demand, need_of
 from penstock.telemetry import Batches
@@ -143,6 +143,24 @@ def test_a_trial_that_fails_is_taken_back_and_not_repeated() -> None:
     trials = [a for _, p in cycles for a in p.actions if a.reason.code == "room-for-a-trial"]
     assert len(trials) <= 1
     assert all(s.constraints.held[0] for s, _ in cycles)
+
+
+def test_one_cold_batch_with_a_backlog_does_not_size_the_nodes_for_long() -> None:
+    """As seen on Spark: the first batch, on executors that have just started, costs ten times what later ones do."""
+    load = constant(100)
+    engine = BatchEngine(
+        bounded(load, 8000), load, overhead_s=0.5, record_s=0.003, nodes=3, limit=3, overstated=9.0
+    )
+    policy, options = Elasticity(), NodeOptions()
+    memory = policy.start(options)
+    for batches in ([], [], [(1000.0, 12.0)]):
+        engine.time_s += 5.0
+        _, memory = policy.decide(engine.snapshot(5.0, batches), memory, options)
+    engine.overstated, engine.began_s, engine.read = 1.0, engine.time_s, load.records_until(engine.time_s)
+    while engine.time_s < 80:
+        proposal, memory = policy.decide(engine.interval(5.0), memory, options)
+        engine.apply(proposal)
+    assert engine.nodes == 1
 
 
 def test_says_when_no_number_of_nodes_suffices() -> None:
