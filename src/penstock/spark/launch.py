@@ -18,7 +18,7 @@ from penstock.spark.internals.controls import get_controls, seeded
 from penstock.spark.internals.errors import SparkInternalsError
 from penstock.spark.internals.executors import Executors
 from penstock.spark.internals.pacing import Pacing, stop_cleanly
-from penstock.spark.internals.repartition import repartition_state
+from penstock.spark.internals.repartition import finish_repartition, repartition_state
 from penstock.spark.observe.machine_load import HostWatch
 from penstock.spark.observe.source_rates import KafkaSource, PlainSource, ReplaySource, SourceReader
 from penstock.spark.query.assembly import OutputMode
@@ -26,7 +26,7 @@ from penstock.spark.query.audit import AUDIT
 from penstock.spark.query.compile import CompiledDataflow, compile_dataflow
 from penstock.spark.query.sampling import keep_control
 from penstock.spark.query.stage_runner import alternate_control
-from penstock.spark.runtime import DEFAULTS, RuntimeOptions, SparkRuntime
+from penstock.spark.runtime import DEFAULTS, Restarted, RuntimeOptions, SparkRuntime
 
 
 def launch(
@@ -52,10 +52,11 @@ def launch(
         spark, dataflow, checkpoint=checkpoint, state_partitions=state_partitions, output_mode=output_mode
     )
     values = {**(controls or {}), **({AUDIT: audit} if audit else {})}
+    finish_repartition(spark, checkpoint)
     with seeded(spark, resumed_controls(spark, str(checkpoint), values)):
         query = compiled.start(trigger_s=trigger_s)
 
-    def restart(running: StreamingQuery, partitions: int) -> StreamingQuery:
+    def restart(running: StreamingQuery, partitions: int) -> Restarted:
         return _restarted(spark, compiled, running, partitions)
 
     runtime = SparkRuntime(
@@ -101,17 +102,18 @@ def have_executors(spark: SparkSession, count: int, *, given: int, timeout_s: fl
 
 def _restarted(
     spark: SparkSession, compiled: CompiledDataflow, running: StreamingQuery, partitions: int
-) -> StreamingQuery:
+) -> Restarted:
     """The same query on the same checkpoint with another number of state partitions, controls and pace as before."""
     document, interval_ms = get_controls(running), Pacing(spark, running).interval_ms()
     stop_cleanly(spark, running)
+    problem: SparkInternalsError | None = None
     try:
         repartition_state(spark, compiled.checkpoint, partitions)
-    finally:
-        # Whatever became of the repartitioning, the user's query goes on.
-        with seeded(spark, document):
-            query = compiled.start(trigger_s=interval_ms / 1e3)
-    return query
+    except SparkInternalsError as found:  # the user's query goes on all the same
+        problem = found
+        finish_repartition(spark, compiled.checkpoint)
+    with seeded(spark, document):
+        return compiled.start(trigger_s=interval_ms / 1e3), problem
 
 
 def state_operators(dataflow: Dataflow) -> dict[int, OperatorId]:

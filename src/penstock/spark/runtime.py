@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -59,6 +59,9 @@ class RuntimeOptions:
 
 DEFAULTS = RuntimeOptions()
 
+Restarted = tuple[StreamingQuery, SparkInternalsError | None]
+"""A query that was started again, and why the number of its state partitions is as before, if it is."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
@@ -82,8 +85,8 @@ class _Pending:
 class SparkRuntime:
     """One query under control. What was asked for is kept, and asserted again until Spark shows that it is so.
 
-    `restart(partitions)` stops the query between two batches, changes the number of its state partitions and starts
-    it again; without it (attached queries) what needs a restart is blocked.
+    `restart(query, partitions)` stops the query between two batches, changes the number of its state partitions and
+    starts it again; without it (attached queries) what needs a restart is blocked.
     """
 
     def __init__(
@@ -95,7 +98,7 @@ class SparkRuntime:
         sources: Mapping[OperatorId, SourceReader],
         state_operators: Mapping[int, OperatorId],
         measures: Measures | None = None,
-        restart: Callable[[StreamingQuery, int], StreamingQuery] | None = None,
+        restart: Callable[[StreamingQuery, int], Restarted] | None = None,
         options: RuntimeOptions = DEFAULTS,
         clock: Callable[[], float] = time.time,
         hosts: HostWatch | None = None,
@@ -139,7 +142,7 @@ class SparkRuntime:
         self._controls: dict[str, Any] = {}
         self._cutoffs = Cutoffs.empty()
         self._pending: list[_Pending] = []
-        self._restarting = False
+        self._restarting, self._not_restarted = False, cast("Exception | None", None)
 
     def observe(self) -> Snapshot:
         """The facts since the last call, or `NotReadyError` before the first batch has ended."""
@@ -220,8 +223,8 @@ class SparkRuntime:
         return self.observer.seen_batch >= 0 or self.query.lastProgress is not None
 
     def failure(self) -> BaseException | None:
-        """What ended the query, if it did not end by itself."""
-        return self.query.exception()
+        """What ended the query, if it did not end by itself; a restart that failed too."""
+        return self._not_restarted or self.query.exception()
 
     def stop(self) -> None:
         """Stop the query."""
@@ -428,13 +431,19 @@ class SparkRuntime:
         began_s = time.monotonic()
         self._restarting = True
         try:
-            self.query = self._restart(self.query, action.target)
+            self.query, problem = self._restart(self.query, action.target)
+        except Exception as cause:
+            if not self.query.isActive:  # one that could not be stopped in time goes on
+                self._not_restarted = cause
+            return _outcome(action, "failed", "spark-refused", cause=str(cause))
         finally:
             self._restarting = False
         self._pacing = None
         self.moves = self._follow()
         self.looks = self._looks()
         self._assert_controls()
+        if problem is not None:
+            return _outcome(action, "failed", "spark-refused", cause=str(problem))
         return Outcome(
             action=action,
             status="applied",
