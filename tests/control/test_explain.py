@@ -1,5 +1,7 @@
 """The story of a run: golden text of a small one, and the words for numbers and reasons."""
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.control import (
@@ -175,6 +177,18 @@ def test_a_run_that_never_saw_anything() -> None:
     loop.run(for_s=15)
     assert loop.run_id is not None
     assert "nothing to observe" in as_text(explain(journal, loop.run_id))
+
+
+def test_what_the_runtime_wants_known_is_told_once() -> None:
+    def noting(time_s: float, _: Desired) -> Snapshot:
+        return replace(a_snapshot(FLOW, time_s=time_s), warnings=("this one only observes",))
+
+    clock_, journal = FakeClock(), MemoryJournal()
+    loop = Loop(RecordingRuntime(clock_, noting), [], clock=clock_, journal=journal)
+    loop.run(for_s=20)
+    story = as_text(explain(journal, str(loop.run_id)))
+    assert story.count("this one only observes") == 1
+    assert "Noticed" in story
 
 
 def test_many_like_actions_are_told_as_one() -> None:

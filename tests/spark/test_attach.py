@@ -1,5 +1,8 @@
 """The front door on real Spark, as a user goes through it: `penstock.attach`, by call and as a context manager."""
 
+import os
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -8,9 +11,14 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's own habit
 from pyspark.sql.streaming.query import StreamingQuery
 
 import penstock
+from penstock.control.plan import NotReadyError, Outcome, Plan, Planned
 from penstock.errors import UserError
+from penstock.policies.actions import Pace
+from penstock.spark.application import ApplicationRuntime
 from penstock.spark.pilot import Pilot
-from tests.spark.streams import finished_batch, wait_for
+from penstock.spark.runtime import RuntimeOptions, SparkRuntime
+from tests.spark.control import WHY
+from tests.spark.streams import finished_batch, numbers, wait_for
 
 
 def counts(spark: SparkSession, rate: int = 40) -> DataFrame:
@@ -65,10 +73,73 @@ def test_only_one_of_two_pilots_is_in_charge(local_spark: SparkSession, tmp_path
             under_control(second, "alone")
             assert second.runtime.only_observes is not None
             assert first.runtime.only_observes is None
+            wait_for(lambda: "this one only observes" in second.report(), what="a report that says so")
+            assert "master local[2] has no executors to add or remove" in " ".join(first.report().split())
     third = penstock.attach(local_spark, latency_ms=60_000, interval_s=1.0)
     under_control(third, "alone")
     assert third.runtime.only_observes is None, "the lease was given back"
     third.stop()
+
+
+def test_the_loop_is_not_late_because_spark_is(
+    local_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changes that Spark takes seven seconds for, with a loop of two: cycles go on, and the outcome comes later."""
+    query = started(local_spark, "slow", tmp_path)
+    finished_batch(query)
+    runtime = ApplicationRuntime(
+        local_spark, goals=lambda name: penstock.Goals(), options=RuntimeOptions(), interval_s=2.0
+    )
+    wait_for(lambda: len(runtime.observe().queries) == 1, what="the query")
+    prompt = SparkRuntime.apply
+
+    def slow(self: SparkRuntime, plan: Plan) -> tuple[Outcome, ...]:
+        time.sleep(7)
+        return prompt(self, plan)
+
+    monkeypatch.setattr(SparkRuntime, "apply", slow)
+    pace = Planned(action=Pace(reason=WHY, deadline_s=3.0), policy="test")
+    began_s = time.monotonic()
+    (outcome,) = runtime.apply(Plan(time_s=time.time(), actions=(pace,)))
+    assert outcome.status == "deferred"
+    with pytest.raises(NotReadyError, match="did not answer"):
+        runtime.observe()
+    assert time.monotonic() - began_s < 3.0
+
+    def later() -> tuple[Outcome, ...]:
+        with suppress(NotReadyError):
+            runtime.observe()
+        return runtime.apply(Plan(time_s=time.time()))
+
+    told = wait_for(later, timeout_s=40, what="the outcome")
+    assert [(o.action, o.status) for o in told] == [(pace.action, "applied")]
+    monkeypatch.setattr(SparkRuntime, "apply", prompt)
+    runtime.close()
+    query.stop()
+
+
+def test_a_query_is_seen_from_the_tasks_of_its_first_batch_on(
+    local_spark: SparkSession, tmp_path: Path
+) -> None:
+    go = str(tmp_path / "go")
+
+    @F.udf("long")
+    def held(value: int) -> int:
+        while not os.path.exists(go):
+            time.sleep(0.1)
+        return value
+
+    writer = numbers(local_spark).select(held("value")).writeStream.queryName("first").format("noop")
+    query = writer.option("checkpointLocation", str(tmp_path / "c")).start()
+    with penstock.attach(local_spark, latency_ms=1000, interval_s=1.0) as pilot:
+        under_control(pilot, "first")
+        assert query.lastProgress is None
+        wait_for(lambda: "over its bound" in pilot.report(), what="how late it is at least")
+        assert query.lastProgress is None
+        Path(go).touch()
+        finished_batch(query, 1)
+        assert not pilot.loop.faults
+    query.stop()
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from penstock.control.timeline import Episode, Line, episodes
 from penstock.policies.wording import duration, number, quantity, sentence, share
 
 WIDTH = 110
+MOST_NOTICED = 12
 _UNIT = re.compile(r"(\d) (?=(?:%|[a-zµ]+s|[kMGT]?B|s|min|h|d)\b|%)")
 
 
@@ -39,6 +40,8 @@ class Explanation:
     start_s: float
     episodes: tuple[Episode, ...]
     unreached: tuple[Unreached, ...]
+    noticed: tuple[tuple[float, str], ...]
+    """(when first, what) the runtime wanted known."""
     summary: RunSummary
 
 
@@ -54,6 +57,7 @@ def explain(journal: SqliteJournal, run: str) -> Explanation:
         start_s=cycles[0].time_s if cycles else 0.0,
         episodes=tuple(episodes(cycles)),
         unreached=_unreached(cycles),
+        noticed=_noticed(cycles),
         summary=summary_of(cycles),
     )
 
@@ -76,11 +80,25 @@ def _unreached(cycles: Sequence[Cycle]) -> tuple[Unreached, ...]:
     return tuple(found.values())
 
 
+def _noticed(cycles: Sequence[Cycle]) -> tuple[tuple[float, str], ...]:
+    found: dict[str, float] = {}
+    for cycle in cycles:
+        for text in cycle.brief.warnings if cycle.brief is not None else ():
+            found.setdefault(text, cycle.time_s)
+    return tuple((time_s, text) for text, time_s in found.items())
+
+
 def as_text(explanation: Explanation, *, width: int = WIDTH) -> str:
     """The story for a plain terminal or a file."""
     out = [*_heading(explanation), ""]
     for episode in explanation.episodes:
         out += _episode_text(episode, explanation.start_s, width)
+    if explanation.noticed:
+        out += ["", "Noticed"]
+        for time_s, text in explanation.noticed[:MOST_NOTICED]:
+            out += _wrapped(f"    {clock(time_s - explanation.start_s):>8}  ", text, width)
+        if len(explanation.noticed) > MOST_NOTICED:
+            out.append(f"    and {len(explanation.noticed) - MOST_NOTICED} more")
     if explanation.unreached:
         out += ["", "Out of reach"]
         for goal in explanation.unreached:

@@ -6,27 +6,26 @@ of its own: a cycle takes what is there in time, and what is late comes with a l
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as LateError
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from typing import Any, cast
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.control.plan import NotReadyError, Outcome, Plan
-from penstock.dataflow import Constraint, Dataflow, Operator, OperatorId, State, Stream
-from penstock.dataflow.graph import Sequence as OperatorSequence
+from penstock.dataflow import Dataflow
 from penstock.policies.actions import Action, Move, Pace, Scale, Shed, Switch
 from penstock.policies.reasons import Reason
 from penstock.policies.wording import sentence
 from penstock.spark.act.executor_pool import ExecutorPool
 from penstock.spark.act.lease import Lease
+from penstock.spark.attached_query import dataflow_of, prefix_of, readers_of, sources_of, state_id
 from penstock.spark.frame_controls import FrameControls
 from penstock.spark.goals import Goals
 from penstock.spark.internals.active_queries import ActiveQueries, ActiveQuery
@@ -39,12 +38,12 @@ from penstock.spark.internals.state import StatePartitions
 from penstock.spark.observe.executor_nodes import ExecutorNodes
 from penstock.spark.observe.looks import Look
 from penstock.spark.observe.machine_load import HostWatch
-from penstock.spark.observe.read_all_source import ReadAllSource
-from penstock.spark.observe.source_rates import KafkaSource, PlainSource, SourceReader
 from penstock.spark.observe.task_measures import TaskRecord
 from penstock.spark.runtime import RuntimeOptions, SparkRuntime, Usage
 from penstock.spark.worker import Worker
 from penstock.telemetry import MachineClass, Nodes, Snapshot, joined
+
+LOG = logging.getLogger(__name__)
 
 UNSTEERED = {
     "available-now": "it ends by itself when what is there has been read",
@@ -67,10 +66,12 @@ class _Part:
     query: ActiveQuery
     runtime: SparkRuntime
     asked: Future[Looked] | None = None
+    early: FrameControls | None = None
+    """What may be steered as far as it was known in the first batch; None: all of it is known."""
 
 
 class ApplicationRuntime:
-    """All queries of one application. Implements `Runtime`; it is not ready while none has finished a batch."""
+    """All queries of one application. Implements `Runtime`; it is not ready while none has begun a batch."""
 
     def __init__(
         self,
@@ -85,8 +86,9 @@ class ApplicationRuntime:
         self.spark, self._goals, self._options, self._clock = spark, goals, options, clock
         self.acts: Callable[[], bool] = lambda: True
         """Whether this pilot may change anything; one that only looks leaves the lease to others."""
-        self._budget_s, self._patience_s = interval_s / 2, 0.8 * interval_s
-        self._front, self._asked = Worker("penstock-observe"), cast("Future[Snapshot] | None", None)
+        self._interval_s, self._budget_s, self._patience_s = interval_s, interval_s / 2, 0.8 * interval_s
+        self._front, self._asked = Worker("penstock-spark"), cast("Future[Snapshot] | None", None)
+        self._applying: Future[tuple[Outcome, ...]] | None = None
         self.capabilities = probe(spark)
         self._executors = Executors(spark)
         settings = DriverSettings(spark)
@@ -94,7 +96,7 @@ class ApplicationRuntime:
         self.pool = ExecutorPool(self._executors, settings)
         self._queries = ActiveQueries(spark)
         self._parts: dict[str, _Part] = {}
-        self._told: set[str] = set()
+        self._told, self._untold = set[str](), list[str]()
         self._hosts, self._nodes = HostWatch(), ExecutorNodes(options.machine)
         self._observed_s = clock()
         self._worker = Worker("penstock-looks")
@@ -130,9 +132,10 @@ class ApplicationRuntime:
         return found
 
     def _observed(self) -> Snapshot:
-        warnings = self._begin_cycle()
+        self._begin_cycle()
         if not self._parts:
-            raise NotReadyError("no query of the application has finished a batch yet")
+            raise NotReadyError("no query of the application has begun a batch yet")
+        warnings, self._untold = self._untold, []
         looked = self._looks(warnings)
         now_s = self._clock()
         for _, records in looked.values():
@@ -156,9 +159,8 @@ class ApplicationRuntime:
         self._most_seen, machine = max(self._most_seen, there), self._options.machine
         return machine if machine.available else replace(machine, available=self._most_seen)
 
-    def _begin_cycle(self) -> list[str]:
+    def _begin_cycle(self) -> None:
         """Who is in charge, and which queries there are."""
-        warnings = []
         acts = self.acts()
         holder = self._lease.hold() if acts else None
         if not self._began:
@@ -168,46 +170,57 @@ class ApplicationRuntime:
             ):  # what a pilot that was killed had changed goes back before anything else
                 self._put_back()
             self.pool.start()
+            if self.pool.unavailable:
+                self._say(f"the number of executors is left as it is: {self.pool.unavailable}")
         reason = None
         if holder is not None:
             reason = f"pilot {holder.owner} is in charge of this application"
         if reason != self.only_observes:
             self.only_observes = reason
             self.pool.leave_alone(reason)
-            warnings.append(
-                f"{reason}: this one only observes" if reason else "in charge of the application again"
-            )
+            self._say(f"{reason}: this one only observes" if reason else "in charge of the application again")
         try:
             active = _by_name(self._queries.list())
         except SparkInternalsError as problem:
             raise NotReadyError(f"Spark does not tell its queries: {problem}") from problem
-        for key in [key for key, part in self._parts.items() if _ended(part, active.get(key))]:
+        gone = [
+            key
+            for key, part in self._parts.items()
+            if _ended(part, active.get(key)) or not self._is_complete(key, part)
+        ]
+        for key in gone:
             self._parts.pop(key).runtime.close()
         for key, query in active.items():
             cause = self._taken_up(key, query) if key not in self._parts else None
             if cause is not None and cause not in self._told:
                 self._told.add(cause)
-                warnings.append(cause)
+                self._say(cause)
         self.pool.touched.forget_other_runs({query.run_id for query in active.values()})
-        warnings += [sentence(reason) for reason in self.pool.reconcile()]
-        return warnings
+        self._untold += [sentence(reason) for reason in self.pool.reconcile()]
+
+    def _say(self, text: str) -> None:
+        """What the owner should know at once; it is also in the next snapshot, and so in the report."""
+        LOG.warning("penstock: %s", text)
+        self._untold.append(text)
 
     def _taken_up(self, key: str, query: ActiveQuery) -> str | None:
-        """Take a query under control once it has finished a batch; else why it is not, if that will stay so."""
+        """Take a query under control once its first batch runs; else why it is not, if that will stay so."""
         if query.trigger in UNSTEERED:
             return f"{key} has the trigger {query.trigger} and is not steered: {UNSTEERED[query.trigger]}"
         opened = self._queries.open(query)
-        if opened is None or opened[1].lastProgress is None:
+        if opened is None:
             return None
         session, running = opened
         try:
-            states = list(reversed(StatePartitions(session, running).operators()))
+            early = running.lastProgress is None
+            sources = sources_of(session, running, running=self.capabilities.running_batch.available)
+            states = StatePartitions(session, running).operators()
         except SparkInternalsError:
             return None  # planned anew at this moment: the next cycle sees it
-        frames = FrameControls.of(session, running, _prefix(key), interval_s=2 * self._budget_s)
-        flow = dataflow_of(
-            key, running, [s.node_name for s in states], [s.id for s in states], self._goals(key), frames
-        )
+        if sources is None:
+            return None
+        frames = FrameControls.of(session, running, prefix_of(key), interval_s=self._interval_s)
+        flow = dataflow_of(key, sources, states, self._goals(key), frames)
         frames.sources = tuple(s.id for s in flow.sources)
         self._parts[key] = _Part(
             query,
@@ -215,16 +228,30 @@ class ApplicationRuntime:
                 session,
                 flow,
                 running,
-                sources=_readers(flow, running, frames),
-                state_operators={s.id: OperatorId(f"{_prefix(key)}.state{s.id}") for s in states},
+                sources=readers_of(flow, sources, frames),
+                state_operators={s.id: state_id(key, s) for s in states},
                 options=self._options,
                 clock=self._clock,
                 hosts=self._hosts,
                 pool=self.pool,
                 frames=frames,
             ),
+            early=frames if early else None,
         )
         return None
+
+    def _is_complete(self, key: str, part: _Part) -> bool:
+        """Whether nothing has shown up in the first batch of a query that is not in its dataflow yet.
+
+        Points inside `foreachBatch` are known when their tasks have run.
+        """
+        if part.early is None or part.runtime.query.lastProgress is None:
+            return True
+        before, part.early = part.early, None
+        found = FrameControls.of(
+            part.runtime.spark, part.runtime.query, prefix_of(key), interval_s=self._interval_s
+        )
+        return (found.sheds, found.alternates) == (before.sheds, before.alternates)
 
     def _looks(self, warnings: list[str]) -> dict[str, Looked]:
         """What Spark answers within the budget; a query that does not answer in time is unknown in this cycle."""
@@ -261,12 +288,27 @@ class ApplicationRuntime:
         )
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
-        """Hand each query its actions; what is about executors goes to the pool that all share."""
-        if self._asked is not None:  # the queries are still being looked at, on the other thread
-            return ()
+        """Hand each query its actions; what is about executors goes to the pool that all share.
+
+        What Spark does not take in time is deferred, and its outcomes come with a later plan's.
+        """
+        if self._asked is not None or (self._applying is not None and not self._applying.done()):
+            return ()  # the queries are still being looked at, or changed, on the other thread
+        before, self._applying = self._applying, None
+        late = before.result() if before is not None else ()
         if self.only_observes is not None:
             reason = Reason(code="executors-not-ours", facts={"cause": self.only_observes})
-            return tuple(Outcome(action=p.action, status="blocked", reason=reason) for p in plan.actions)
+            blocked = (Outcome(action=p.action, status="blocked", reason=reason) for p in plan.actions)
+            return (*blocked, *late)
+        call = self._front.submit(partial(self._applied, plan))
+        try:
+            return (*call.result(self._interval_s - self._patience_s), *late)
+        except LateError:
+            self._applying, reason = call, Reason(code="under-way")
+            deferred = (Outcome(action=p.action, status="deferred", reason=reason) for p in plan.actions)
+            return (*deferred, *late)
+
+    def _applied(self, plan: Plan) -> tuple[Outcome, ...]:
         parts = list(self._parts.values())
         if not parts:
             return ()
@@ -311,9 +353,10 @@ class ApplicationRuntime:
     def close(self) -> None:
         """Stop steering; the queries go on, and what was touched is put back."""
         self._front.close()
-        if self._asked is not None:
-            with suppress(Exception):
-                self._asked.result(CLOSE_S)  # it may be opening a query at this moment
+        for call in (self._asked, self._applying):
+            if call is not None:
+                with suppress(Exception):
+                    call.result(CLOSE_S)  # it may be opening a query at this moment, or changing one
         self._worker.close()
         for part in self._parts.values():
             part.runtime.close()
@@ -353,67 +396,3 @@ def _by_name(queries: Sequence[ActiveQuery]) -> dict[str, ActiveQuery]:
 
 def _ended(part: _Part, now: ActiveQuery | None) -> bool:
     return now is None or now.run_id != part.query.run_id
-
-
-def _prefix(key: str) -> str:
-    """The name of a query as the first part of its operators' ids."""
-    return "".join(c if c not in ".[]>" and not c.isspace() else "_" for c in key)
-
-
-def dataflow_of(
-    key: str,
-    query: StreamingQuery,
-    state_names: list[str],
-    state_ids: list[int],
-    goals: Goals,
-    frames: FrameControls,
-) -> Dataflow:
-    """A query as a dataflow: its sources, its alternates, its stateful operators in the order of the data, its sink.
-
-    Where nothing may be dropped, all of the input must count.
-    """
-    prefix = _prefix(key)
-    progress: Mapping[str, Any] = query.lastProgress or {}
-    count = max(1, len(progress.get("sources", ())))
-    names = ["source"] if count == 1 else [f"source{i}" for i in range(count)]
-    sources = [Operator(id=OperatorId(f"{prefix}.{name}"), kind="source") for name in names]
-    chain = [
-        *frames.operators,
-        *(
-            # Spark numbers stateful operators from the sink back.
-            Operator(id=OperatorId(f"{prefix}.state{number}"), kind="transform", state=State(schema=name))
-            for number, name in zip(state_ids, state_names, strict=True)
-        ),
-        Operator(
-            id=OperatorId(f"{prefix}.sink"),
-            kind="sink",
-            priority=goals.priority,
-            min_accuracy=goals.min_accuracy if frames.sheds else 1.0,
-        ),
-    ]
-    ends = [(source, chain[0]) for source in sources] + list(pairwise(chain))
-    constraint = Constraint(
-        name=f"{prefix}.latency",
-        sequence=OperatorSequence(operators=(sources[0].id, *(o.id for o in chain))),
-        bound_ms=goals.latency_ms or 0.0,
-        window_s=goals.window_s,
-        statistic=goals.statistic,
-    )
-    return Dataflow(
-        key,
-        operators=(*sources, *chain),
-        streams=tuple(
-            Stream(source=a.id, target=b.id, wiring="key" if b.state else "forward") for a, b in ends
-        ),
-        constraints=(constraint,) if goals.latency_ms else (),
-    )
-
-
-def _readers(flow: Dataflow, query: StreamingQuery, frames: FrameControls) -> dict[OperatorId, SourceReader]:
-    progress: Mapping[str, Any] = query.lastProgress or {}
-    told = [str(s.get("description", "")) for s in progress.get("sources", ())]
-    plain = ReadAllSource if frames.sheds else PlainSource
-    return {
-        source.id: KafkaSource(i) if i < len(told) and told[i].startswith("KafkaV2") else plain(i)
-        for i, source in enumerate(flow.sources)
-    }
