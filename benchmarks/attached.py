@@ -1,16 +1,16 @@
 """A stranger's query on a stock cluster: alone on three executors, and under `penstock.attach` with the same three.
 
-    python benchmarks/attached.py [--rounds 3] [--bound 8] [--peak 300] [--partitions N] [--save FILE] [--json]
+    python benchmarks/attached.py [--rounds 3] [--bound 8] [--peak 300] [--partitions N] [--keep DIR] [--json]
 
 `examples/orders.py`, unchanged, counts orders from a real Kafka on a loopback cluster of three workers with a core
 each; the session sets the master, memory and the Kafka connector, nothing else, and with `--partitions` the number of
 state partitions (Spark has 200, whose commits to a local checkpoint alone may take longer than the bound). The load
-goes 100, `--peak`, 100 a
-second. Latency is the same for both ways: from when a record was due to the end of its batch, from the offsets in
-Spark's progress. Held is the share of 5 s intervals after the first minute in which the mean of the last 10 s was
-within the bound; an interval without a finished batch counts what waits as late as it is old. Counts at the end must
-be exact. Exit 1: held in less than 95 %, less often than alone by more than 2 points, not with fewer executor-seconds,
-or a wrong count.
+goes 100, `--peak`, 100 a second. Latency is the same for both ways: from when a record was due to the end of its
+batch, from the offsets in Spark's progress. Held is the share of 5 s intervals after the first minute in which the
+mean of the last 10 s was within the bound; an interval without a finished batch counts what waits as late as it is
+old. Counts at the end must be exact. With `--keep`, each run leaves its journal and Spark's event log in
+DIR/attached-WAY-SEED. `--saved` adds up the rounds in the file, which may have been run one by one. Exit 1: held in
+less than 95 %, less often than alone by more than 2 points, not with fewer executor-seconds, or a wrong count.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from _alternated import compared, rounds
 from penstock import staircase
 from penstock.cli.output import complaints, print_json, print_table
 
-STEPS_S = (120.0, 180.0, 150.0)
+STEPS_S = (75.0, 120.0, 75.0)
 LOW_RPS = 100.0
 WARM_UP_S = 60.0
 INTERVAL_S, WINDOW_S = 5.0, 10.0
@@ -43,7 +43,9 @@ def load_of(peak_rps: float) -> Any:
     return staircase(list(zip(STEPS_S, (LOW_RPS, peak_rps, LOW_RPS), strict=True)))
 
 
-def run_way(way: str, bound_s: float, peak_rps: float, partitions: int | None) -> dict[str, Any]:
+def run_way(
+    way: str, bound_s: float, peak_rps: float, partitions: int | None, keep: Path | None
+) -> dict[str, Any]:
     """One run, in this process; the figures."""
     import threading
 
@@ -64,6 +66,9 @@ def run_way(way: str, bound_s: float, peak_rps: float, partitions: int | None) -
             builder = builder.config(name, value)
         if partitions is not None:
             builder = builder.config("spark.sql.shuffle.partitions", partitions)
+        if keep is not None:
+            for name, value in _event_log(keep).items():
+                builder = builder.config(name, value)
         spark = builder.getOrCreate()
         spark.sparkContext.setLogLevel("OFF")
         sys.argv = [str(PROGRAM), broker.bootstrap, topic, out, str(folder / "checkpoint")]
@@ -74,7 +79,12 @@ def run_way(way: str, bound_s: float, peak_rps: float, partitions: int | None) -
             time.sleep(0.1)
         (query,) = spark.streams.active
         pilot = (
-            penstock.attach(spark, latency_ms=1e3 * bound_s, max_executors=WORKERS)
+            penstock.attach(
+                spark,
+                latency_ms=1e3 * bound_s,
+                max_executors=WORKERS,
+                journal=keep / "journal.db" if keep is not None else None,
+            )
             if way == "penstock"
             else None
         )
@@ -105,9 +115,10 @@ def run_way(way: str, bound_s: float, peak_rps: float, partitions: int | None) -
         produced = _produced(spark, broker.bootstrap, topic)
         query.stop()
         spark.stop()
-    held, late = _held(batches, load, began_s, bound_s)
+    held, late, ended = _held(batches, load, began_s, bound_s)
     return {
         "held": held,
+        "ended": ended,
         "latency_mean_s": late,
         "executor_seconds": executor_s,
         "executors": [n for _, n in seen[:: max(1, len(seen) // 60)]],
@@ -116,6 +127,17 @@ def run_way(way: str, bound_s: float, peak_rps: float, partitions: int | None) -
         "exact": counted == produced,
         "counted": counted,
         "report": report,
+    }
+
+
+def _event_log(folder: Path) -> dict[str, str]:
+    """Spark's own log of the run, as plain text."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.dir": folder.resolve().as_uri(),
     }
 
 
@@ -155,8 +177,8 @@ def _all(spark: Any, brokers: str, topic: str) -> list[Any]:
 
 def _held(
     batches: dict[int, tuple[int, float]], load: Any, began_s: float, bound_s: float
-) -> tuple[float, float]:
-    """(share of intervals in which the bound was held, mean latency over the run)."""
+) -> tuple[float, float, list[tuple[float, float]]]:
+    """(share of intervals in which the bound was held, mean latency over the run, each batch's end and latency)."""
     times = np.linspace(0.0, sum(STEPS_S), 20_000)
     due = np.array([load.records_until(t) for t in times])
     ends, firsts, lasts = [], [], []
@@ -175,7 +197,8 @@ def _held(
         oldest_s = now_s - waiting[0] if len(waiting) else 0.0
         figure = max(float(mean[recent].mean()) if recent.any() else 0.0, oldest_s / 2)
         held.append(figure <= bound_s)
-    return float(np.mean(held)), float(mean.mean())
+    ended = [(round(float(e), 2), round(float(m), 2)) for e, m in zip(end, mean, strict=True)]
+    return float(np.mean(held)), float(mean.mean()), ended
 
 
 def main() -> None:
@@ -186,13 +209,15 @@ def main() -> None:
     parser.add_argument("--bound", type=float, default=8.0, help="seconds")
     parser.add_argument("--peak", type=float, default=300.0, help="records a second")
     parser.add_argument("--partitions", type=int, help="state partitions; default: as Spark has it")
+    parser.add_argument("--keep", type=Path, help="folder for journals and event logs")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save", type=Path, default=Path(".penstock/attached.jsonl"))
+    parser.add_argument("--saved", action="store_true", help="run nothing, tell what was saved")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--way", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.way:
-        print(json.dumps(run_way(args.way, args.bound, args.peak, args.partitions)))
+        print(json.dumps(run_way(args.way, args.bound, args.peak, args.partitions, args.keep)))
         return
 
     def run(way: str, seed: int) -> dict[str, Any]:
@@ -206,6 +231,7 @@ def main() -> None:
             "--peak",
             str(args.peak),
             *(["--partitions", str(args.partitions)] if args.partitions else []),
+            *(["--keep", str(args.keep / f"attached-{way}-{seed}")] if args.keep else []),
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200)
         if done.returncode:
@@ -213,9 +239,18 @@ def main() -> None:
         result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return result
 
-    found = rounds(
-        ["alone", "penstock"], run, count=args.rounds, seed=args.seed, save=args.save, tell=complaints.print
-    )
+    if args.saved:
+        found = [json.loads(line) for line in args.save.read_text().splitlines()]
+        found = [{**r, "round": r["seed"]} for r in found]
+    else:
+        found = rounds(
+            ["alone", "penstock"],
+            run,
+            count=args.rounds,
+            seed=args.seed,
+            save=args.save,
+            tell=complaints.print,
+        )
     ratio = compared(found, "executor_seconds", "penstock", "alone")
     ours = [r for r in found if r["way"] == "penstock"]
     alone = [r for r in found if r["way"] == "alone"]
@@ -224,7 +259,7 @@ def main() -> None:
         "held_alone": float(np.mean([r["held"] for r in alone])),
         "executor_seconds": ratio,
         "exact": all(r["exact"] for r in found),
-        "runs": [{k: v for k, v in r.items() if k != "report"} for r in found],
+        "runs": [{k: v for k, v in r.items() if k not in ("report", "ended")} for r in found],
     }
     if args.json:
         print_json(document)

@@ -55,7 +55,8 @@ class KafkaBroker:
         """Start the broker and return when it answers."""
         properties = self._folder / "server.properties"
         properties.write_text(self._properties())
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # One that begins with a hyphen, as one in 64 would, is taken for an option.
+        cluster_id = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         format_log = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)]
         subprocess.run(self._java(format_log), check=True, capture_output=True, timeout=60)
         with (self._folder / "broker.log").open("wb") as log:
