@@ -147,7 +147,21 @@ def run_program(app: str, arguments: Sequence[str]) -> None:
 
 def say(text: str) -> None:
     """One line on standard error."""
-    print(f"penstock: {text}", file=sys.stderr, flush=True)
+    line = f"penstock: {text}"
+    if "PYSPARK_GATEWAY_PORT" not in os.environ or not _say_in_driver(line):
+        print(line, file=sys.stderr, flush=True)
+
+
+def _say_in_driver(line: str) -> bool:
+    """Under spark-submit our standard error is joined to standard output, which is the program's; Java's is not."""
+    try:
+        from pyspark import SparkContext
+
+        SparkContext._ensure_initialized()
+        SparkContext._jvm.java.lang.System.err.println(line)  # type: ignore[union-attr]
+    except Exception:
+        return False
+    return True
 
 
 def _steering(options: argparse.Namespace) -> Callable[[threading.Event], None] | None:

@@ -129,7 +129,8 @@ def test_under_spark_submit_settings_are_the_options(words: int, tmp_path: Path)
 def test_under_spark_submit_the_exit_code_is_the_programs(tmp_path: Path, end: str) -> None:
     (tmp_path / "app.py").write_text(f"import sys\nprint(sys.argv[1:])\n{end}\n")
     commands = [
-        [str(SPARK_SUBMIT), *script, "app.py", "--rate", "2"] for script in ([], [penstock_submit.__file__])
+        [str(SPARK_SUBMIT), *script, str(tmp_path / "app.py"), "--rate", "2"]
+        for script in ([], [penstock_submit.__file__])
     ]
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     plain, ended = (
