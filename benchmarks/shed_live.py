@@ -1,17 +1,24 @@
 """Three plain queries at twice the capacity: alone, and with `penstock.shed` under `penstock.attach`.
 
-    python benchmarks/shed_live.py [--rounds 3] [--capacity 500] [--save FILE] [--json]
+    python benchmarks/shed_live.py [--rounds 3] [--executors] [--keep DIR] [--save FILE] [--json]
 
 Real Kafka, a loopback cluster of three workers with a core each. Every query scores its records with a function that
-computes. `--capacity` is what the machine scores in a second, all queries together; `--calibrate` measures it: one
-query catches up with a full topic. The load is half the capacity, then twice, then half again; `batch` has
-half of the records, `reports` three tenths, `alerts` two tenths, with the priorities 1, 2, 3 and the minima 0.2, 0.5,
-0.8. What is read and what is kept is counted by Spark's `observe` in every batch, before and after the shed, for both
-ways alike. Lag is the age of the oldest record that was due and not read.
+computes. The first run of a round measures the capacity: the same three queries, plain, catch up with full topics. The
+load is half of that, then twice, then half again; `batch` has half of the records, `reports` three tenths, `alerts` two
+tenths, with the priorities 1, 2, 3 and the minima 0.2, 0.5, 0.8. What is read and what is kept is counted by Spark's
+`observe` in every batch, before and after the shed, for both ways alike. Lag is the age of the oldest record that was
+due and not read.
 
 Exit 1, for the runs with Penstock: lag does not settle under 3 s in the last third of the overload; a 30 s window with
 less than a minimum; `alerts` loses something while another has more than 0.05 above its minimum; not all kept within
 three intervals after the fall; sums estimated from what was kept in the overload are off by 1 % or more.
+
+With `--executors` the workers have two fifths of a core each (a CPU quota: this needs cgroups and root), and the
+queries begin on one of them, of which the capacity is measured. One way has shedding only, the other may have all
+three. Exit 1: with executors shedding begins later than two intervals after the rise, or ends later than three after
+the last one worked, or more than a tenth of what shedding alone loses is lost.
+
+`--keep` has a folder for each run, with its journal, Spark's event log and what every batch told.
 """
 
 from __future__ import annotations
@@ -23,6 +30,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -36,23 +45,28 @@ from penstock.cli.output import complaints, print_json, print_table
 
 QUERIES = {"batch": (1, 0.2, 0.5), "reports": (2, 0.5, 0.3), "alerts": (3, 0.8, 0.2)}
 """Priority, minimum, and share of the load."""
-STEPS_S = (60.0, 180.0, 90.0)
+STEPS_S = {"alone": (20.0, 70.0, 30.0), "penstock": (20.0, 70.0, 30.0)}
+STEPS_S |= {"shedding": (20.0, 180.0, 20.0), "executors": (20.0, 180.0, 20.0)}
 FACTORS = (0.5, 2.0, 0.5)
 INTERVAL_S, WINDOW_S, SETTLED_S = 5.0, 30.0, 3.0
-WORKERS, ROUNDS = 3, 4000
+WORKERS, ROUNDS, QUOTA = 3, 400, 0.4
+LATENCY_MS = 3000.0
+CATCH_UP = 40_000
+"""Records a second that fill the topics with which the capacity is measured, for two seconds."""
 
 
-def load_of(capacity_rps: float, share: float) -> Any:
-    return staircase([(s, f * capacity_rps * share) for s, f in zip(STEPS_S, FACTORS, strict=True)])
+def load_of(way: str, capacity_rps: float, share: float) -> Any:
+    return staircase([(s, f * capacity_rps * share) for s, f in zip(STEPS_S[way], FACTORS, strict=True)])
 
 
-def session(cluster: Any) -> Any:
+def session(cluster: Any, keep: Path) -> Any:
     from pyspark.sql import SparkSession
 
     from penstock.spark.cluster.jars import kafka_connector_conf
 
     builder = SparkSession.builder.master(cluster.master_url).config("spark.executor.memory", "512m")
     builder = builder.config("spark.sql.streaming.numRecentProgressUpdates", "2000")
+    builder = builder.config("spark.eventLog.enabled", "true").config("spark.eventLog.dir", keep.as_uri())
     for name, value in kafka_connector_conf().items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
@@ -60,11 +74,14 @@ def session(cluster: Any) -> Any:
     return spark
 
 
-def started(spark: Any, name: str, brokers: str, topic: str, folder: Path, *, sheds: bool) -> Any:
+def started(
+    spark: Any, name: str, brokers: str, topic: str, folder: Path, *, sheds: bool, limit: int | None = None
+) -> Any:
     """A plain query; with `sheds`, two lines more."""
     import hashlib
 
     from pyspark.sql import functions as F  # noqa: N812  # Spark's own habit
+    from pyspark.sql.pandas.functions import pandas_udf
 
     import penstock
 
@@ -77,9 +94,10 @@ def started(spark: Any, name: str, brokers: str, topic: str, folder: Path, *, sh
 
         return number.map(worked_out)
 
+    reader = spark.readStream.format("kafka")
+    reader = reader if limit is None else reader.option("maxOffsetsPerTrigger", limit)
     orders = (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", brokers)
+        reader.option("kafka.bootstrap.servers", brokers)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
         .load()
@@ -91,33 +109,53 @@ def started(spark: Any, name: str, brokers: str, topic: str, folder: Path, *, sh
     if sheds:
         orders = penstock.shed(orders, keep_by="number", name=name)
         weight = F.coalesce(F.col("_penstock_weight"), F.lit(1.0))
-    scored = orders.withColumn("score", F.pandas_udf(score, "long")("number"))
+    scored = orders.withColumn("score", pandas_udf(score, "long")("number"))
     counted = scored.observe(
         "kept", F.count("*").alias("count"), F.sum(weight * F.col("amount")).alias("sum")
     )
     writer = counted.writeStream.queryName(name).format("noop")
-    return writer.option("checkpointLocation", str(folder / name)).start()
+    return writer.option("checkpointLocation", str(folder / f"{topic}-checkpoint")).start()
 
 
-def run_way(way: str, capacity_rps: float) -> dict[str, Any]:
+def run_way(way: str, capacity_rps: float | None, keep: Path) -> dict[str, Any]:
     """One run, in this process; the figures."""
     import penstock
     from penstock.spark.cluster.loopback import LoopbackCluster
     from penstock_papers.common.kafka_broker import KafkaBroker, feeding
 
-    folder = Path(tempfile.mkdtemp(prefix="shed-live-"))
-    loads = {name: load_of(capacity_rps, share) for name, (_, _, share) in QUERIES.items()}
-    with KafkaBroker(folder) as broker, LoopbackCluster(workers=WORKERS, cores=1, memory="1g") as cluster:
-        spark = session(cluster)
+    folder, one = Path(tempfile.mkdtemp(prefix="shed-live-")), way in ("shedding", "executors")
+    keep.mkdir(parents=True, exist_ok=True)
+    with (
+        KafkaBroker(folder) as broker,
+        LoopbackCluster(workers=WORKERS, cores=1, memory="1g") as cluster,
+        limited(cluster if one else None),
+    ):
+        spark = session(cluster, keep)
+        if one:
+            leave_one(spark)
+        capacity_rps = capacity_rps or calibrated(
+            spark, broker, folder, limit=3000 if one else 8000, seconds=12 if one else 6
+        )
+        complaints.print(f"capacity: {capacity_rps:.0f} records a second")
         topics = {name: broker.create_topic(name) for name in QUERIES}
         queries = {
-            name: started(spark, name, broker.bootstrap, topic, folder, sheds=way == "penstock")
+            name: started(spark, name, broker.bootstrap, topic, folder, sheds=way != "alone")
             for name, topic in topics.items()
         }
-        goals = {name: penstock.Goals(priority=p, min_accuracy=m) for name, (p, m, _) in QUERIES.items()}
-        pilot = penstock.attach(spark, goals=goals, interval_s=INTERVAL_S) if way == "penstock" else None
+        goals = {
+            name: penstock.Goals(priority=p, min_accuracy=m, latency_ms=LATENCY_MS if one else None)
+            for name, (p, m, _) in QUERIES.items()
+        }
+        most = {"shedding": 1, "executors": WORKERS}.get(way)
+        journal = keep / "journal.sqlite"
+        pilot = (
+            penstock.attach(spark, goals=goals, interval_s=INTERVAL_S, journal=journal, max_executors=most)
+            if way != "alone"
+            else None
+        )
+        loads = {name: load_of(way, capacity_rps, share) for name, (_, _, share) in QUERIES.items()}
         with feeding(broker.bootstrap, {topics[name]: load for name, load in loads.items()}) as began_s:
-            time.sleep(max(0.0, began_s + sum(STEPS_S) - time.time()))
+            there = executors_until(spark, began_s, began_s + sum(STEPS_S[way]))
         report = pilot.report() if pilot is not None else ""
         batches = {name: [told(p, began_s) for p in q.recentProgress] for name, q in queries.items()}
         if pilot is not None:
@@ -125,26 +163,98 @@ def run_way(way: str, capacity_rps: float) -> dict[str, Any]:
         for query in queries.values():
             query.stop()
         spark.stop()
-    return {**figures(batches, loads), "report": report}
+    (keep / "batches.json").write_text(json.dumps(batches))
+    (keep / "report.txt").write_text(report)
+    found = {**figures(way, batches, loads), "capacity_rps": capacity_rps, "executors": there}
+    return {**found, "shed_s": shed_times(way, batches)}
 
 
-def calibrated(records: int = 3000) -> float:
-    """Records per second that one query scores when there is always more."""
-    from penstock.spark.cluster.loopback import LoopbackCluster
-    from penstock_papers.common.kafka_broker import KafkaBroker, feeding
+@contextmanager
+def limited(cluster: Any) -> Iterator[None]:
+    """Each worker of a cluster, and all that it starts from now on, has `QUOTA` of a core."""
+    pids = [d.pid for d in cluster.state.daemons if d.role == "worker"] if cluster is not None else []
+    mine = next(
+        r for r in Path("/proc/self/cgroup").read_text().splitlines() if "cpu" in r.split(":")[1].split(",")
+    )
+    here = Path("/sys/fs/cgroup/cpu") / mine.split(":")[2].lstrip("/")
+    folders = [here / f"penstock-{pid}" for pid in pids]
+    for pid, folder in zip(pids, folders, strict=True):
+        folder.mkdir()
+        period_us = int((folder / "cpu.cfs_period_us").read_text())
+        (folder / "cpu.cfs_quota_us").write_text(str(int(QUOTA * period_us)))
+        (folder / "cgroup.procs").write_text(str(pid))
+    try:
+        yield
+    finally:
+        for folder in folders:
+            for left in (folder / "cgroup.procs").read_text().split():
+                (folder.parent / "cgroup.procs").write_text(left)
+            folder.rmdir()
 
-    folder = Path(tempfile.mkdtemp(prefix="shed-live-"))
-    with KafkaBroker(folder) as broker, LoopbackCluster(workers=WORKERS, cores=1, memory="1g") as cluster:
-        topic = broker.create_topic("all")
-        with feeding(broker.bootstrap, {topic: staircase([(3.0, records / 3.0), (1.0, 0.0)])}):
-            time.sleep(5)
-        spark = session(cluster)
-        query = started(spark, "all", broker.bootstrap, topic, folder, sheds=False)
-        query.processAllAvailable()
-        found = [told(p, 0.0) for p in query.recentProgress if p["numInputRows"]]
+
+def leave_one(spark: Any) -> None:
+    """All executors but one go."""
+    from penstock.spark.internals.executors import Executors
+
+    executors = Executors(spark)
+    wait_until(lambda: len(executors.list()) == WORKERS)
+    executors.request_total(1)
+    executors.kill([e.id for e in executors.list()][1:])
+    wait_until(lambda: len(executors.list()) == 1)
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline_s = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline_s:
+            raise SystemExit(f"it did not come within {seconds:g} s")
+        time.sleep(0.2)
+
+
+def executors_until(spark: Any, began_s: float, end_s: float) -> list[tuple[float, int]]:
+    """How many executors there were, each time that the number changed."""
+    seen: list[tuple[float, int]] = []
+    while (now_s := time.time()) < end_s:
+        count = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
+        if not seen or seen[-1][1] != count:
+            seen.append((round(now_s - began_s, 1), count))
+        time.sleep(0.5)
+    return seen
+
+
+def calibrated(spark: Any, broker: Any, folder: Path, *, limit: int, seconds: float) -> float:
+    """Records per second that the three queries, plain, score when there is always more.
+
+    Topics are full at the beginning; the first batches, in which workers start, are left out.
+    """
+    from penstock_papers.common.kafka_broker import feeding
+
+    topics = {name: broker.create_topic(f"{name}-full") for name in QUERIES}
+    loads = {
+        topics[name]: staircase([(2.0, CATCH_UP * share), (1.0, 0.0)])
+        for name, (*_, share) in QUERIES.items()
+    }
+    with feeding(broker.bootstrap, loads):
+        time.sleep(3)
+    queries = {
+        name: started(
+            spark,
+            name,
+            broker.bootstrap,
+            topic,
+            folder,
+            sheds=False,
+            limit=int(limit * QUERIES[name][2]),
+        )
+        for name, topic in topics.items()
+    }
+    wait_until(lambda: all(len(q.recentProgress) >= 2 for q in queries.values()), seconds=180)
+    time.sleep(seconds)
+    batches = [[told(p, 0.0) for p in q.recentProgress][1:] for q in queries.values()]
+    for query in queries.values():
         query.stop()
-        spark.stop()
-    return float(sum(b["read"] for b in found) / sum(b["ended_s"] - b["began_s"] for b in found))
+    assert all(rows and rows[-1]["read"] for rows in batches), "there was not always more"
+    return sum(sum(b["read"] for b in rows) / (rows[-1]["ended_s"] - rows[0]["began_s"]) for rows in batches)
 
 
 def told(progress: Any, began_s: float) -> dict[str, float]:
@@ -161,9 +271,18 @@ def told(progress: Any, began_s: float) -> dict[str, float]:
     }
 
 
-def figures(batches: dict[str, list[dict[str, float]]], loads: dict[str, Any]) -> dict[str, Any]:
+def shed_times(way: str, batches: dict[str, list[dict[str, float]]]) -> dict[str, float | None]:
+    """Seconds after the rise at which the first and the last batch of the overload dropped something."""
+    rise_s, fall_s = STEPS_S[way][0], sum(STEPS_S[way][:2])
+    ended = [b["ended_s"] for rows in batches.values() for b in rows if b["kept"] < b["read"]]
+    inside = [t - rise_s for t in ended if rise_s <= t <= fall_s]
+    return {"first": min(inside, default=None), "last": max(inside, default=None)}
+
+
+def figures(way: str, batches: dict[str, list[dict[str, float]]], loads: dict[str, Any]) -> dict[str, Any]:
     """The least accuracy in a window, the lag, when all was kept again, and the error of the sums, by query."""
-    peak_s, fall_s, end_s = STEPS_S[0], sum(STEPS_S[:2]), sum(STEPS_S)
+    steps = STEPS_S[way]
+    peak_s, fall_s, end_s = steps[0], sum(steps[:2]), sum(steps)
     found: dict[str, Any] = {}
     shares: dict[str, list[float]] = {}
     for name, rows in batches.items():
@@ -176,11 +295,15 @@ def figures(batches: dict[str, list[dict[str, float]]], loads: dict[str, Any]) -
         due = np.array([loads[name].records_until(t) for t in times])
         looks = np.arange(fall_s - (fall_s - peak_s) / 3, fall_s, 1.0)
         lag_s = [t - float(np.interp(read[ended <= t].sum(), due, times)) for t in looks]
+        all_s = [
+            t - float(np.interp(read[ended <= t].sum(), due, times)) for t in np.arange(peak_s, end_s, 0.5)
+        ]
         peak = (ended > peak_s) & (ended <= fall_s)
         less = ended[(kept < read) & (ended > fall_s)]
         found[name] = {
             "least_accuracy": min(shares[name]),
             "settled_lag_s": max(lag_s),
+            "highest_lag_s": max(all_s),
             "kept_again_s": float(less.max() - fall_s) if len(less) else 0.0,
             "sum_error": float(abs(table["kept_sum"][peak].sum() / table["read_sum"][peak].sum() - 1)),
             "lost": float((read - kept).sum()),
@@ -191,6 +314,23 @@ def figures(batches: dict[str, list[dict[str, float]]], loads: dict[str, Any]) -
     ]
     out_of_turn = sum(1 for i, gave in enumerate(gives) if shares["alerts"][i] < 0.999 and gave > 0)
     return {"queries": found, "out_of_turn": out_of_turn}
+
+
+def complaint_of_executors(alone: dict[str, Any], result: dict[str, Any]) -> list[str]:
+    """What a run with executors did not hold, beside one of the same round that only sheds."""
+    wrong, shed_s = [], result["shed_s"]
+    rise_s = STEPS_S["executors"][0]
+    worked_s = max((t for t, n in result["executors"] if n > 1), default=float("inf")) - rise_s
+    if shed_s["first"] is None or shed_s["first"] > 2 * INTERVAL_S:
+        wrong.append(f"shedding began {shed_s['first']} s after the rise")
+    if shed_s["last"] is not None and shed_s["last"] > worked_s + 3 * INTERVAL_S:
+        wrong.append(
+            f"shedding ended {shed_s['last']:.0f} s after the rise, the last executor came after {worked_s:.0f} s"
+        )
+    lost = [sum(q["lost"] for q in r["queries"].values()) for r in (alone, result)]
+    if lost[1] > 0.1 * lost[0]:
+        wrong.append(f"{lost[1]:.0f} records lost, shedding alone {lost[0]:.0f}")
+    return wrong
 
 
 def complaint(result: dict[str, Any]) -> list[str]:
@@ -218,44 +358,64 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--capacity", type=float, default=500.0, help="records a second, all queries together"
-    )
-    parser.add_argument("--calibrate", action="store_true", help="measure the capacity and end")
+    parser.add_argument("--executors", action="store_true", help="begin with one executor, of three")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path, default=Path(".penstock/shed_live"))
     parser.add_argument("--save", type=Path, default=Path(".penstock/shed_live.jsonl"))
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--way", help=argparse.SUPPRESS)
+    parser.add_argument("--capacity", type=float, help=argparse.SUPPRESS)
     args = parser.parse_args()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if args.calibrate:
-        print(f"{calibrated():.0f} records a second")
-        return
     if args.way:
-        print(json.dumps(run_way(args.way, args.capacity)))
+        print(json.dumps(run_way(args.way, args.capacity, args.keep.resolve())))
         return
+    capacity: dict[int, float] = {}
 
     def run(way: str, seed: int) -> dict[str, Any]:
-        command = [sys.executable, __file__, "--way", way, "--capacity", str(args.capacity)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200)
+        command = [sys.executable, __file__, "--way", way, "--keep", str(args.keep / f"{way}-{seed}")]
+        command += ["--capacity", str(capacity[seed])] if seed in capacity else []
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=1200)
         if done.returncode:
-            raise SystemExit(f"{way} failed:\n{done.stderr[-3000:]}")
+            raise SystemExit(f"{way} failed")
         result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        capacity[seed] = result["capacity_rps"]
         return result
 
-    ways = ["alone", "penstock"]
+    ways = ["shedding", "executors"] if args.executors else ["alone", "penstock"]
     found = rounds(ways, run, count=args.rounds, seed=args.seed, save=args.save, tell=complaints.print)
-    wrong = {r["round"]: complaint(r) for r in found if r["way"] == "penstock"}
-    if args.json:
-        print_json({"wrong": wrong, "runs": [{k: v for k, v in r.items() if k != "report"} for r in found]})
+    if args.executors:
+        beside = {r["round"]: r for r in found if r["way"] == "shedding"}
+        wrong = {
+            r["round"]: complaint_of_executors(beside[r["round"]], r)
+            for r in found
+            if r["way"] == "executors"
+        }
     else:
-        columns = ["least_accuracy", "settled_lag_s", "kept_again_s", "sum_error", "lost"]
+        wrong = {r["round"]: complaint(r) for r in found if r["way"] == "penstock"}
+    if args.json:
+        print_json({"wrong": wrong, "runs": found})
+    else:
+        columns = [
+            "least_accuracy",
+            "settled_lag_s",
+            "highest_lag_s",
+            "kept_again_s",
+            "sum_error",
+            "lost",
+            "read",
+        ]
         rows = [
             [r["round"], r["way"], name, *(r["queries"][name][c] for c in columns)]
             for r in found
             for name in QUERIES
         ]
         print_table("", ["round", "way", "query", *columns], rows)
+        for r in found:
+            print(
+                f"round {r['round']}, {r['way']}: capacity {r['capacity_rps']:.0f}/s, executors {r['executors']}, "
+                f"shed {r['shed_s']}"
+            )
         for number, texts in wrong.items():
             for text in texts:
                 print(f"round {number}: {text}")

@@ -184,6 +184,11 @@ def test_remedies_for_other_operators_and_goals_do_not_wait() -> None:
     assert (len(apart.actions), apart.withheld) == (2, ())
 
 
+def test_shedding_bridges_the_time_until_nodes_come() -> None:
+    more, less = scale(None, 6), shed("in->b", 0.2)
+    assert result(plan_of(("p", less), ("q", more))) == ([more, less], [])
+
+
 @pytest.mark.parametrize(
     ("cheap", "dear"),
     [
@@ -191,7 +196,7 @@ def test_remedies_for_other_operators_and_goals_do_not_wait() -> None:
         (move("c[0]", "n2", FOR_FAST), scale("c", 6, FOR_SLOW)),  # different goals, one operator
         (move("c[0]", "n2"), shed("in->b", 0.2)),  # b feeds c
         (move("a[0]", "n2"), Acquire(reason=LATE, machine="standard")),  # nodes serve every operator
-        (scale(None, 6), shed("in->b", 0.2)),
+        (scale("c", 6), shed("in->b", 0.2)),
     ],
 )
 def test_a_common_operator_or_goal_is_the_same_need(cheap: Action, dear: Action) -> None:

@@ -84,9 +84,9 @@ def test_spark_gives_what_the_model_gives(
         same(found[group]["ratio"], ratio(x, y, w[there], some, confidence=CONFIDENCE))
 
 
-def test_the_bars_hold_the_truth_as_often_as_they_say(local_spark: SparkSession) -> None:
-    """Over 300 samplings of one population whose records share keys: 5 standard errors around 95 %."""
-    seeds, keys, share = 300, 400, 0.3
+def test_the_bars_hold_the_truth_as_often_as_they_say(local_spark: SparkSession, tmp_path: Path) -> None:
+    """Over 1,000 samplings of one population whose records share keys: in 93 to 97 % of them."""
+    seeds, keys, share = 1000, 400, 0.3
     rng = np.random.default_rng(11)
     key = np.repeat(np.arange(keys), rng.geometric(0.25, keys))
     x = rng.exponential(10.0, len(key))
@@ -97,7 +97,8 @@ def test_the_bars_hold_the_truth_as_often_as_they_say(local_spark: SparkSession)
         chosen = hashes < share
         columns = {"seed": seed, "x": x[chosen], HASH: hashes[chosen], WEIGHT: 1 / share}
         parts.append(pd.DataFrame(columns))
-    rows = local_spark.createDataFrame(pd.concat(parts)).groupBy("seed").agg(
+    pd.concat(parts).to_parquet(tmp_path / "samples.parquet")
+    rows = local_spark.read.parquet(str(tmp_path / "samples.parquet")).groupBy("seed").agg(
         estimate.count().alias("count"),
         estimate.sum("x").alias("sum"),
         estimate.mean("x").alias("mean"),
@@ -109,10 +110,8 @@ def test_the_bars_hold_the_truth_as_often_as_they_say(local_spark: SparkSession)
     def held(name: str, truth: float) -> float:
         return float(np.mean([row[name]["low"] <= truth <= row[name]["high"] for row in rows]))
 
-    slack = 5 * np.sqrt(0.95 * 0.05 / seeds)
-    assert {name: held(name, value) for name, value in truth.items()} == pytest.approx(
-        dict.fromkeys(truth, 0.95), abs=slack
-    )
+    shares = {name: held(name, value) for name, value in truth.items()}
+    assert all(0.93 <= found <= 0.97 for found in shares.values()), shares
     for name in ("count", "sum"):
         values = np.array([row[name]["value"] for row in rows])
         assert values.mean() == pytest.approx(truth[name], abs=4 * values.std() / np.sqrt(seeds))

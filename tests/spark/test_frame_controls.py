@@ -166,6 +166,62 @@ def test_alternates_are_seen_with_cost_and_value_and_switched(
     query.stop()
 
 
+@pytest.mark.live
+def test_alternates_of_a_plain_query_are_switched_both_ways_by_attach(
+    local_spark: SparkSession, tmp_path: Path
+) -> None:
+    """Under a load that computes; Spark's own state behind them goes on, and every record counts once."""
+    busy = tmp_path / "busy"
+
+    def full(batch: pa.RecordBatch) -> pa.RecordBatch:
+        for value in batch.column("value").to_pylist() if busy.exists() else ():
+            for i in range(ROUNDS):
+                value = (value * 31 + i) & 0xFFFF
+        return pa.RecordBatch.from_pydict({"value": batch.column("value"), "by": ["full"] * batch.num_rows})
+
+    def quick(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pydict({"value": batch.column("value"), "by": ["quick"] * batch.num_rows})
+
+    rate = local_spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS)
+    numbered = rate.option("numPartitions", 2).option("startTimestamp", 1000).load()
+    frame = penstock.alternates(
+        numbered.select("value"),
+        {"full": full, "quick": quick},
+        name="score",
+        values={"full": 1.0, "quick": 0.7},
+        schema="value long, by string",
+        score=lambda best, output: 0.7,
+    )
+    key = (sql.col("value") % 5).alias("key")
+    counts = frame.groupBy(key, "by").agg(sql.count("*").alias("count"), sql.sum("value").alias("sum"))
+    out = Collected()
+    writer = counts.writeStream.queryName("scores").outputMode("complete").foreachBatch(out)
+    query = (
+        writer.option("checkpointLocation", str(tmp_path / "c")).trigger(processingTime="1 second").start()
+    )
+    with penstock.attach(local_spark, interval_s=2.0) as pilot:
+        wait_for(lambda: out.batches, what="a batch")
+        for there, name in ((True, "quick"), (False, "full")):
+            busy.touch() if there else busy.unlink()
+            try:
+                wait_for(lambda name=name: get_control(query, "alternate:score") == name, timeout_s=240)
+            except AssertionError:
+                raise AssertionError(f"{name}: {pilot.report()}") from None
+            last = max(out.batches)
+            wait_for(lambda last=last: max(out.batches) > last + 2, timeout_s=120, what="more batches")
+        assert not pilot.loop.faults
+    query.stop()
+    whole = max(out.batches)
+    rows = out.batches[whole]
+    assert {row["by"] for row in rows} == {"full", "quick"}
+    totals = {k: [0, 0] for k in range(5)}
+    for row in rows:
+        totals[row["key"]][0] += row["count"]
+        totals[row["key"]][1] += row["sum"]
+    read = np.arange(ROWS * (whole + 1))
+    assert totals == {k: [int((read % 5 == k).sum()), int(read[read % 5 == k].sum())] for k in range(5)}
+
+
 def observed(runtime: ApplicationRuntime) -> Any:
     """A snapshot; None while Spark does not answer or no query is under control."""
     try:

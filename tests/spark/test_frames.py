@@ -21,7 +21,7 @@ from penstock.spark.internals.task_controls import ControlDocument
 from penstock.spark.query.frame_points import AlternatesPoint, ShedPoint, frame_measures, frames_of
 from penstock.spark.query.sampling import HASH, SAMPLE, WEIGHT
 from tests.spark.flows import Collected, kept_rows, numbers
-from tests.spark.test_compile import COLUMNS, TOTAL, write_input
+from tests.spark.test_compile import COLUMNS, FILES, TOTAL, write_input
 
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
@@ -95,6 +95,41 @@ def test_partitions_and_arrow_batches_change_nothing(
     assert {row["number"]: row[WEIGHT] for row in out.rows} == pytest.approx(
         {n: 1 / c for n, c in chance.items() if n in set(kept(c))}
     )
+
+
+@pytest.mark.parametrize("files", [1, 3, 100])
+def test_batch_boundaries_change_nothing(local_spark, tmp_path: Path, files: int) -> None:
+    write_input(tmp_path / "in")
+    stream = local_spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", files)
+    frame = penstock.shed(stream.parquet(str(tmp_path / "in")), keep_by="number", name="orders")
+    _, out = run(frame, tmp_path / "c", {"keep:orders": 0.4})
+    assert len(out.batches) == -(-FILES // files)
+    assert out.values() == kept(0.4)
+
+
+def test_a_batch_that_runs_again_keeps_the_same(stream: DataFrame, tmp_path: Path) -> None:
+    """A batch fails behind the shed; the query starts again on its checkpoint."""
+    broken, seen = tmp_path / "broken", tmp_path / "seen"
+    broken.touch()
+    seen.mkdir()
+
+    def fails(batch: pa.RecordBatch) -> pa.RecordBatch:
+        numbers = batch.column("number").to_pylist()
+        if numbers and max(numbers) >= TOTAL // 2:
+            (seen / f"{min(numbers)} {broken.exists()}").write_text(str(numbers))
+            if broken.exists():
+                raise RuntimeError("lost")
+        return batch
+
+    shed = penstock.shed(stream, keep_by="number", name="orders")
+    frame = penstock.alternates(shed, {"one": fails}, name="check", schema=COLUMNS)
+    with pytest.raises(Exception, match="lost"):
+        run(frame, tmp_path / "c", {"keep:orders": 0.4})
+    broken.unlink()
+    _, out = run(frame, tmp_path / "c", {"keep:orders": 0.4})
+    assert out.values() == [n for n in kept(0.4) if n >= out.values()[0]]
+    (first,) = seen.glob("* True")
+    assert first.read_text() == (seen / first.name.replace("True", "False")).read_text()
 
 
 def useful() -> Any:
@@ -223,9 +258,61 @@ def test_frames_of_tells_which_query_has_what(local_spark, stream: DataFrame, tm
             lambda f: penstock.alternates(f, {"a": minus}, name="a", schema=COLUMNS, values={"a": 2.0}),
             r"must lie in 0..1, not 2",
         ),
+        (lambda f: penstock.shed(f, name=""), "the name must be a text, not ''"),
+        (lambda f: penstock.shed("orders", name="orders"), "must be a DataFrame, not str"),
+        (
+            lambda f: penstock.shed(penstock.shed(f, "number", name="a"), name="a"),
+            "shed 'a': there is one of this name before it",
+        ),
+        (lambda f: penstock.shed(f, "number", name="a", utility="worth"), "there is no column 'worth'"),
+        (
+            lambda f: penstock.shed(f, "number", name="a", utility="source_time"),
+            "the utility must be a number in 0..1, not timestamp",
+        ),
+        (
+            lambda f: penstock.shed(f, "number", name="a", utility=0.5),
+            "the utility must be a column, an expression or a function, not float",
+        ),
+        (
+            lambda f: penstock.alternates(f, {"a": "minus"}, name="a", schema=COLUMNS),
+            "'a' is no function but str",
+        ),
+        (
+            lambda f: penstock.alternates(f, {"a": minus}, name="a", schema="number lung"),
+            "'number lung' is no schema such as",
+        ),
+        (
+            lambda f: penstock.alternates(f, {"a": minus}, name="a", schema=COLUMNS, takes="rows"),
+            "takes must be one of",
+        ),
     ],
 )
 def test_bad_input_is_refused_in_one_line(stream: DataFrame, call: Any, message: str) -> None:
     with pytest.raises(FrameError, match=message) as caught:
         call(stream)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
+        (
+            lambda f: penstock.shed(f, "number", name="orders", utility=lambda batch: batch["price"]),
+            "in the utility of shed 'orders'",
+        ),
+        (
+            lambda f: penstock.shed(f, "number", name="orders", utility=lambda batch: [0.5]),
+            "a utility gives a number for each of",
+        ),
+        (
+            lambda f: penstock.alternates(
+                f, {"a": lambda b: b.drop_columns(["text"])}, name="score", schema=COLUMNS
+            ),
+            "column 'text' is missing; there are number",
+        ),
+    ],
+)
+def test_what_fails_later_says_where(stream: DataFrame, tmp_path: Path, build: Any, told: str) -> None:
+    with pytest.raises(Exception, match="Error") as caught:
+        run(build(stream), tmp_path / "c", {"keep:orders": 0.4})
+    assert told in str(caught.value)

@@ -6,6 +6,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from penstock.spark.observe.task_measures import TaskMeasures
+from penstock.spark.query import keyed_runner
 from penstock.spark.query.function_shipping import PackedFunctions
 from penstock.spark.query.keyed_runner import KeyedProgram
 from penstock.spark.query.shuffle_messages import (
@@ -62,9 +64,62 @@ def a_keyed_program(function, takes, **changes):
     return KeyedProgram(**given | changes)
 
 
+class TestShadows:
+    """A keyed operator's other alternates run for some keys on the states before the batch, and change nothing."""
+
+    def program(self, active, share, monkeypatch, score=None):
+        def doubled(key, rows, state):
+            total = 2 * sum(r["n"] for r in rows) + (state[0] if state else 0)
+            return [{"name": key[0], "total": total}], (total,)
+
+        controls = {"alternate:sums": active, "audit": share}
+        monkeypatch.setattr(keyed_runner, "current_controls", lambda: controls)
+        measures = TaskMeasures("sums")
+        monkeypatch.setattr(keyed_runner, "task_measures", lambda name, accumulator: measures)
+        functions = PackedFunctions.of([sums_of_records, doubled, score])
+        program = a_keyed_program(
+            sums_of_records, "record", alternates=("exact", "doubled"), functions=functions
+        )
+        return program, measures
+
+    @pytest.mark.parametrize("active", ["exact", "doubled"])
+    def test_results_and_states_are_those_of_the_active_one(self, active, monkeypatch):
+        program, _ = self.program(active, 0.0, monkeypatch)
+        plain = fold(program, [a_batch(40)])
+        plain_again = fold(program, [a_batch(20, 40)], plain[1])
+        program, measures = self.program(active, 1.0, monkeypatch)
+        assert fold(program, [a_batch(40)]) == plain
+        assert fold(program, [a_batch(20, 40)], plain[1]) == plain_again
+        found = {o.alternate: o for o in measures.record().operators}
+        assert found["doubled"].compared > 0
+        assert found["doubled"].agreed < found["doubled"].compared, "its results differ"
+        other = found["exact" if active == "doubled" else "doubled"]
+        assert (other.rows_in, other.probe_rows) == (0, 60), "an audit is no work done"
+        assert other.probe_s > 0
+
+    def test_both_begin_with_the_state_before_the_batch(self, monkeypatch):
+        """The second batch: the active one doubled the first, both go on from there."""
+        first, second = ({}, {})
+        for added, batch in ((first, a_batch(40)), (second, a_batch(20, 40))):
+            for row in batch.to_pylist():
+                added[row["name"]] = added.get(row["name"], 0) + row["n"]
+
+        def as_they_should(best, output):
+            totals = ({r["name"]: r["total"] for r in rows} for rows in (best, output))
+            wanted = ({name: 2 * first[name] + way * n for name, n in second.items()} for way in (1, 2))
+            return float(list(totals) == list(wanted))
+
+        program, _ = self.program("doubled", 0.0, monkeypatch)
+        _, state = fold(program, [a_batch(40)])
+        program, measures = self.program("doubled", 1.0, monkeypatch, as_they_should)
+        fold(program, [a_batch(20, 40)], state)
+        found = {o.alternate: o for o in measures.record().operators}["doubled"]
+        assert found.agreed == found.compared > 0
+
+
 def fold(program, batches, stored=None):
     messages = [batch.serialize().to_pybytes() for batch in batches]
-    out, state = program.fold(messages, stored, None)
+    out, state = program.fold(messages, stored, None, program.auditor(None))
     rows = [] if out is None else pa.ipc.read_record_batch(pa.py_buffer(out), program.schema).to_pylist()
     return sorted(rows, key=str), state
 

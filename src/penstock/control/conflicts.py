@@ -209,7 +209,8 @@ class Remedies:
 
     A remedy holds up dearer ones of other policies for the same need, unless its own policy says that it will not
     be enough: by a notice about the goal, or by an expectation that falls short of it. The actions of one policy
-    belong together and never wait for one another.
+    belong together and never wait for one another. Shedding takes effect at once and ends as easily: it bridges the
+    time until nodes are there.
     """
 
     def __init__(
@@ -238,6 +239,8 @@ class Remedies:
                 continue
             # Actions on nodes touch no operator in particular: they serve all.
             everywhere = not operators or not other.operators
+            if action.bridges and other.remedy == "scale" and not other.operators:
+                continue  # nodes take their time to come
             if everywhere or (goal and goal == other.goal) or _common(other.operators, operators):
                 return reason
         return None

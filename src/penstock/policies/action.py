@@ -93,6 +93,8 @@ class Action:
     cool_down: ClassVar[CoolDown | None] = None
     continuous: ClassVar[bool] = False
     """Adjusted a little in every cycle: only the first and the last of a row are told."""
+    bridges: ClassVar[bool] = False
+    """Takes effect at once and ends as easily: it need not wait for a cheaper remedy that takes its time."""
     eventful: ClassVar[bool] = True
     """Whether it makes a stretch of a run worth telling."""
 

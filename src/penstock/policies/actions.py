@@ -62,6 +62,7 @@ class Shed(Action):
     setting: ClassVar[str | None] = "keep"
     tolerance: ClassVar[float] = 0.005
     continuous: ClassVar[bool] = True
+    bridges: ClassVar[bool] = True
     value_field: ClassVar[str | None] = "keep"
     operator: OperatorId
     target: OperatorId | None = None

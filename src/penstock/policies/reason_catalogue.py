@@ -156,6 +156,11 @@ CATALOGUE: tuple[ReasonKind, ...] = (
             "the minima leave too little CPU to work off a lag of {lag_s}; the goal is {bound_s}",
             "The minimum accuracy keeps the backlog from draining in time.",
         ),
+        (
+            "nothing-left-to-shed",
+            "{operator} lags by {lag_s}, the goal is {bound_s}, and all that may be shed is shed",
+            "A query lags although everything is shed that the minima allow.",
+        ),
     ),
     *of_area(
         "placement",

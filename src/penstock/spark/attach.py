@@ -13,6 +13,7 @@ from penstock.control.changes import MODES, Mode
 from penstock.dataflow.graph import Statistic
 from penstock.errors import UserError, did_you_mean
 from penstock.policies.elasticity import Elasticity, ElasticityOptions
+from penstock.policies.provisioning import Provisioning, ProvisioningOptions
 from penstock.policies.shedding import Shedding, SheddingOptions
 from penstock.spark.application import ApplicationRuntime
 from penstock.spark.goals import Goals
@@ -68,7 +69,8 @@ def attach(
         bounded = latency_ms is not None or any(g.latency_ms is not None for g in given.values())
         options = ElasticityOptions(min_nodes=min_executors, max_nodes=most)
         policies = [PolicyRun(policy=Elasticity(), options=options)] if bounded else []
-        # Silent where no query has a `penstock.shed`. Spark spreads stateless work itself.
+        # Silent where no query has `penstock.alternates` or `penstock.shed`. Spark spreads stateless work itself.
+        policies.append(PolicyRun(policy=Provisioning(), options=ProvisioningOptions()))
         policies.append(PolicyRun(policy=Shedding(), options=SheddingOptions(moves="none")))
     runtime = ApplicationRuntime(
         spark,

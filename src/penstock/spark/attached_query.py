@@ -10,7 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.dataflow import Constraint, Dataflow, Operator, OperatorId, State, Stream
 from penstock.dataflow.graph import Sequence as OperatorSequence
-from penstock.spark.frame_controls import FrameControls
+from penstock.spark.frame_controls import FrameControls, id_part
 from penstock.spark.goals import Goals
 from penstock.spark.internals.running import Standings
 from penstock.spark.internals.state import StateOperator
@@ -35,7 +35,7 @@ def sources_of(spark: SparkSession, query: StreamingQuery, *, running: bool) -> 
 
 def prefix_of(key: str) -> str:
     """The name of a query as the first part of its operators' ids."""
-    return "".join(c if c not in ".[]>" and not c.isspace() else "_" for c in key)
+    return id_part(key)
 
 
 def dataflow_of(

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -19,6 +20,7 @@ from penstock.dataflow import Alternate, Operator, OperatorId
 from penstock.policies.actions import Action, Shed, Switch
 from penstock.spark.internals.errors import SparkInternalsError
 from penstock.spark.observe.looks import Look
+from penstock.spark.observe.stage_costs import StageCosts
 from penstock.spark.observe.task_measures import OperatorRecord, TaskRecord
 from penstock.spark.query.audit import AUDIT
 from penstock.spark.query.frame_points import (
@@ -50,6 +52,7 @@ class FrameControls:
     """Seconds between two snapshots."""
     sources: tuple[OperatorId, ...] = ()
     _ended_s: float | None = field(default=None, repr=False)
+    _costs: StageCosts = field(default_factory=StageCosts, repr=False)
 
     @classmethod
     def of(
@@ -128,7 +131,7 @@ class FrameControls:
 
     def _unattributed(self, look: Look, taken: Sequence[TaskRecord], scale: float) -> list[TaskRecord]:
         """A row for each slot that the query used: the records that were read and the share that was kept of them."""
-        batches, held_s = look.batches, _held_s(look)
+        batches, held_s = look.batches, self._held_s(look, taken)
         for record in taken:
             own_s = sum(o.busy_s for o in record.operators if o.operator in {p.name for p in self.alternates})
             if record.executor in held_s:
@@ -161,6 +164,24 @@ class FrameControls:
                 )
         return found
 
+    def _held_s(self, look: Look, taken: Sequence[TaskRecord]) -> dict[str, float]:
+        """Seconds for which tasks held a slot because of their records, by executor.
+
+        What a task takes without any does not shrink with the share that is kept, and takes no capacity from large
+        batches. Batches whose tasks are not told are like the others.
+        """
+        held: dict[str, float] = {}
+        for batch_id, table in look.tasks.items():
+            share = self._kept([r for r in taken if r.batch_id == batch_id])
+            kept = np.round(table.input_records * share).astype(np.int64)
+            for_tasks_s, for_records_s = self._costs.split(replace(table, input_records=kept))
+            part = for_records_s / max(for_tasks_s + for_records_s, 1e-9)
+            for executor, run_ms in zip(table.executor, table.run_ms.tolist(), strict=True):
+                held[executor] = held.get(executor, 0.0) + part * run_ms / 1e3
+        told_s = sum(b.duration_s for b in look.batches if b.batch_id in look.tasks)
+        factor = sum(b.duration_s for b in look.batches) / told_s if told_s else 0.0
+        return {executor: seconds * factor for executor, seconds in held.items()}
+
     def _kept(self, taken: Sequence[TaskRecord]) -> float:
         """The share that the first sheds let pass: the least of theirs, as a join of several would have."""
         shares = []
@@ -171,18 +192,12 @@ class FrameControls:
         return min(shares, default=1.0)
 
     def _id(self, point: AlternatesPoint) -> OperatorId:
-        return OperatorId(f"{self.prefix}.{point.name}")
+        return OperatorId(f"{self.prefix}.{id_part(point.name)}")
 
 
-def _held_s(look: Look) -> dict[str, float]:
-    """Seconds for which tasks of the batches held a slot, by executor; batches whose tasks are not told are alike."""
-    held: dict[str, float] = {}
-    for table in look.tasks.values():
-        for executor, run_ms in zip(table.executor, table.run_ms.tolist(), strict=True):
-            held[executor] = held.get(executor, 0.0) + run_ms / 1e3
-    told_s = sum(b.duration_s for b in look.batches if b.batch_id in look.tasks)
-    factor = sum(b.duration_s for b in look.batches) / told_s if told_s else 0.0
-    return {executor: seconds * factor for executor, seconds in held.items()}
+def id_part(name: str) -> str:
+    """A name that a user gave, as a part of an operator's id."""
+    return "".join(c if c not in ".[]>" and not c.isspace() else "_" for c in name)
 
 
 def _slot(

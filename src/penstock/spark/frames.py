@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
-from pyspark.sql.types import DoubleType, StructField, StructType
+from pyspark.sql.types import DoubleType, NumericType, StructField, StructType
 
 from penstock.dataflow.graph import Takes
 from penstock.errors import UserError
@@ -75,10 +75,13 @@ def shed(
     sink that wants exact columns. Only the columns that decide travel to Python and back: put it before the most
     expensive part of the query.
     """
+    place = _place(frame, "shed", name)
     frame = merged_samples(frame) if any(frame.columns.count(c) > 1 for c in SAMPLE) else frame
-    wanted = (keep_by,) if isinstance(keep_by, str) else tuple(keep_by)
+    wanted = (keep_by,) if isinstance(keep_by, str) else tuple(keep_by or ())
     for column in wanted:
-        _known(frame, column, f"shed '{name}'")
+        _known(frame, column, place)
+    if name in {p.name for p in points_of(frame) if isinstance(p, ShedPoint)}:
+        raise FrameError(f"{place}: there is one of this name before it, and a share would be applied twice")
     carried = HASH in frame.columns and WEIGHT in frame.columns
     before = (
         next((p.keep_by for p in points_of(frame) if isinstance(p, ShedPoint)), None) if carried else None
@@ -91,11 +94,14 @@ def shed(
     names = [*columns]
     packed = None
     if isinstance(utility, Column | str):
-        given.append(
-            (_known(frame, utility, f"shed '{name}'") if isinstance(utility, str) else utility).cast("double")
-        )
+        given.append(_number(frame, utility, place))
         names.append(_UTILITY)
     elif utility is not None:
+        if not callable(utility):
+            kind = type(utility).__name__
+            raise FrameError(
+                f"{place}: the utility must be a column, an expression or a function, not {kind}"
+            )
         packed = PackedFunctions.of([utility])
         more = [c for c in frame.columns if c not in SAMPLE and c not in columns]
         given += [sql.col(f"`{column}`") for column in more]
@@ -158,7 +164,11 @@ class _Shed:
             rows = hashed(rows, () if self.inherits else self.decide)
         chance: Any = share
         if (self.utility is not None or self.utility_column) and (share < 1 or not tally.calls):
-            worthless = useless(self._utility, batch)
+            try:
+                worthless = useless(self._utility, batch)
+            except Exception as error:
+                error.add_note(f"in the utility of shed '{self.name}'")
+                raise
             measures.useless(self.name, worthless)
             cutoff = number(controls.get(cutoff_control(self.name)), 0.0)
             chance = np.minimum(1.0, cutoff / worthless) if 0 < share < 1 and cutoff > 0 else share
@@ -195,11 +205,16 @@ def alternates(
 
     The columns of an earlier `shed` come along by themselves. A watermark on a column that the functions return stays.
     """
-    place = f"alternates '{name}'"
+    place = _place(frame, "alternates", name)
+    if name in {p.name for p in points_of(frame) if isinstance(p, AlternatesPoint)}:
+        raise FrameError(f"{place}: there are some of this name before them")
     if not functions:
         raise FrameError(f"{place}: there is no function")
     if takes not in get_args(Takes):
         raise FrameError(f"{place}: takes must be one of {', '.join(get_args(Takes))}, not '{takes}'")
+    for each, function in functions.items():
+        if not callable(function):
+            raise FrameError(f"{place}: '{each}' is no function but {type(function).__name__}")
     unknown = [each for each in values or () if each not in functions]
     if unknown:
         raise FrameError(
@@ -210,7 +225,10 @@ def alternates(
     if wrong:
         raise FrameError(f"{place}: the value of '{wrong[0]}' must lie in 0..1, not {worth[wrong[0]]:g}")
     frame = merged_samples(frame) if any(frame.columns.count(c) > 1 for c in SAMPLE) else frame
-    columns = schema if isinstance(schema, StructType) else columns_of(schema)
+    try:
+        columns = schema if isinstance(schema, StructType) else columns_of(schema)
+    except Exception as error:  # of Spark's parser, with a stack of its own
+        raise FrameError(f"{place}: '{schema}' is no schema such as 'id long, score double'") from error
     had = {field.name: field for field in frame.schema.fields}
     fields = [_with_metadata(field, had) for field in columns.fields]
     fields += [StructField(c, DoubleType()) for c in SAMPLE if c in had and c not in columns.names]
@@ -285,6 +303,28 @@ class _Alternates:
             tally.add(batch.num_rows, rows.num_rows, size_in, size_out, busy_s, m2, stalled_s() - stalled)
             auditor.audit(auditor.sample(batch), run, measures, tally.busy_s)
             yield rows
+
+
+def _place(frame: Any, kind: str, name: str) -> str:
+    """How messages call it; refuses what has no name and what is no DataFrame of a session in this process."""
+    if not isinstance(name, str) or not name:
+        raise FrameError(f"{kind}: the name must be a text, not {name!r}")
+    if not isinstance(frame, DataFrame):
+        raise FrameError(
+            f"{kind} '{name}': the first argument must be a DataFrame, not {type(frame).__name__}"
+        )
+    if type(frame).__module__.startswith("pyspark.sql.connect"):
+        raise FrameError(f"{kind} '{name}': a Spark Connect session has no driver in this process")
+    return f"{kind} '{name}'"
+
+
+def _number(frame: DataFrame, utility: Column | str, place: str) -> Column:
+    """The utility as a column of doubles."""
+    column = _known(frame, utility, place) if isinstance(utility, str) else utility
+    kind = frame.select(column).schema.fields[0].dataType
+    if not isinstance(kind, NumericType):
+        raise FrameError(f"{place}: the utility must be a number in 0..1, not {kind.simpleString()}")
+    return column.cast("double")
 
 
 def _known(frame: DataFrame, column: str, place: str) -> Column:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.control import Desired, Loop, PolicyRun, Settings
+from penstock.dataflow import Alternate
 from penstock.policies.actions import Switch
 from penstock.policies.provisioning import Provisioning, ProvisioningOptions
 from penstock.policies.provisioning.capacity import FIRST_EFFICIENCY, Efficiency
@@ -68,6 +69,38 @@ def test_constant_load_settles(rate: float, noise: float, slowdown: float) -> No
     cheap_carries = 2 * 0.85 * (5 - 0.3) / 5 / (0.001 * slowdown)
     if rate * (1 + 3 * noise) < 0.7 * cheap_carries:
         assert world.backlog <= rate * 5 * 12, "what the cheap alternate can carry does not pile up"
+
+
+UNDECLARED = (Alternate(name="good"), Alternate(name="fast", value=0.6))
+
+
+@pytest.mark.parametrize("probed", [True, False])
+def test_an_alternate_of_unknown_cost_runs_only_after_a_probe(probed: bool) -> None:
+    world = World(load=step, flow=a_dataflow(alternates=UNDECLARED, bound_ms=None))
+    world.seen |= {"fast": 20} if probed else {}
+    targets = [a.target for a in ran(world, 280).actions if isinstance(a, Switch)]
+    assert targets == (["fast"] if probed else [])
+
+
+@pytest.mark.parametrize("agrees", [0.0, 0.3])
+def test_an_alternate_that_always_disagrees_is_worth_nothing(agrees: float) -> None:
+    """Whatever it declares: its value is what was measured."""
+    world = World(load=step, agreement={"fast": agrees})
+    targets = [a.target for a in ran(world, 280).actions if isinstance(a, Switch)]
+    assert targets == (["fast"] if agrees else [])
+
+
+def test_what_is_shed_is_still_to_be_carried() -> None:
+    """Half is shed, so the good alternate carries what is left: the cheaper remedy comes first all the same."""
+    world = World(load=lambda t: 700.0, keep=0.4)
+    assert [a.target for a in ran(world, 60).actions if isinstance(a, Switch)] == ["fast"]
+
+
+def test_without_alternates_it_is_silent() -> None:
+    world = World(load=lambda t: 5000.0, flow=a_dataflow(alternates=WAYS[:1], bound_ms=None))
+    runtime = ran(world, 60)
+    assert not runtime.actions
+    assert not [n for plan in runtime.plans for n in plan.notices]
 
 
 def test_what_no_alternate_carries_is_said() -> None:

@@ -28,6 +28,10 @@ class World:
     efficiency: float = 0.85
     noise: float = 0.0
     interval_s: float = 5.0
+    agreement: dict[str, float] = field(default_factory=dict)
+    """What audits found of alternates."""
+    keep: float = 1.0
+    """What is kept of the source."""
     backlog: float = 0.0
     seen: dict[str, int] = field(default_factory=dict)
     history: list[tuple[float, str, float, float]] = field(default_factory=list)
@@ -39,7 +43,7 @@ class World:
         index = self.flow.operator("work").alternate_index(name)
         cost = WAYS[index].cost_s * self.slowdown
         rate = self.load(time_s) * float(1 + self.noise * self.rng.normal())
-        produced = rate * self.interval_s
+        produced = self.keep * rate * self.interval_s
         able = max(0.0, self.interval_s - self.overhead_s) * self.cores * self.efficiency / cost
         done = min(produced + self.backlog, able)
         self.backlog += produced - done
@@ -72,7 +76,14 @@ class World:
                 np.flatnonzero((snapshot.alternates.operator == 1) & (snapshot.alternates.index == j))[0]
             )
             counts[row], means[row] = count, WAYS[j].cost_s * self.slowdown
+        rows = zip(snapshot.alternates.operator.tolist(), snapshot.alternates.index.tolist(), strict=True)
+        names = [self.flow.operators[o].alternates[j].name if o == 1 else "" for o, j in rows]
         table = snapshot.alternates.with_columns(
-            service_s=Moments(counts, means, np.zeros(len(means))), records_in=counts, records_out=counts
+            service_s=Moments(counts, means, np.zeros(len(means))),
+            records_in=counts,
+            records_out=counts,
+            agreement=np.array([self.agreement.get(n, 0.0) for n in names]),
+            known=np.array([n in self.agreement for n in names]),
         )
-        return replace(snapshot, alternates=table)
+        sources = snapshot.sources.with_columns(keep=np.full(len(snapshot.sources), self.keep))
+        return replace(snapshot, alternates=table, sources=sources)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock.policies.elasticity.microbatch import BatchCost
-from penstock.policies.provisioning.problem import Floats, Graph, Measured, graph_of
+from penstock.policies.provisioning.problem import Bools, Floats, Graph, Measured, graph_of
 from penstock.telemetry import Batches, Snapshot
 
 FIRST_EFFICIENCY = 0.8
@@ -95,6 +95,17 @@ def measured_alternates(snapshot: Snapshot) -> dict[str, tuple[Measured, ...]]:
     return found
 
 
+def untried(snapshot: Snapshot) -> Bools:
+    """[operator, alternate]: never ran, not even for a few records, and no cost is declared: nobody knows its cost."""
+    flow, table = snapshot.dataflow, snapshot.alternates
+    found = np.zeros((len(flow.operators), max(len(o.alternates) for o in flow.operators)), np.bool_)
+    for i, operator in enumerate(flow.operators):
+        found[i, : len(operator.alternates)] = [a.cost_s <= 0 for a in operator.alternates]
+    ran = table.service_s.count > 0
+    found[table.operator[ran], table.index[ran]] = False
+    return found
+
+
 def _selectivity(snapshot: Snapshot, row: int | None) -> float | None:
     if row is None:
         return None
@@ -107,7 +118,10 @@ def _finite(value: float) -> float | None:
 
 
 def produced_rps(snapshot: Snapshot) -> Floats | None:
-    """Per operator, what its source brings in after shedding; None while no source tells."""
+    """Per operator, what its source brings in, what is shed there included; None while no source tells.
+
+    Shedding is the dearer remedy: what it drops is still to be carried.
+    """
     sources = snapshot.sources
     rates = np.zeros(len(snapshot.dataflow.operators))
     told = False
@@ -117,8 +131,7 @@ def produced_rps(snapshot: Snapshot) -> Floats | None:
         made, read = float(sources.produced_rps[r]), float(sources.read_rps[r])
         rate = made if math.isfinite(made) and made >= 0 else read
         if math.isfinite(rate) and rate >= 0:
-            keep = float(sources.keep[r])
-            rates[operator] = rate * (keep if math.isfinite(keep) else 1.0)
+            rates[operator] = rate
             told = True
     return rates if told else None
 

@@ -13,7 +13,13 @@ import numpy as np
 from penstock.policies.actions import Action
 from penstock.policies.elasticity.foresight import Foresight
 from penstock.policies.policy import Notice, Proposal
-from penstock.policies.provisioning.capacity import measured_graph, node_power, produced_rps, usable_cores
+from penstock.policies.provisioning.capacity import (
+    measured_graph,
+    node_power,
+    produced_rps,
+    untried,
+    usable_cores,
+)
 from penstock.policies.provisioning.choosing import choices
 from penstock.policies.provisioning.fleet import size_fleet
 from penstock.policies.provisioning.options import ProvisioningOptions
@@ -37,6 +43,8 @@ class Provisioning:
         self, snapshot: Snapshot, memory: ProvisioningMemory, options: ProvisioningOptions
     ) -> tuple[Proposal, ProvisioningMemory]:
         """Switches, acquisitions and releases for this cycle, or a notice of what is out of reach."""
+        if not options.rent and all(len(o.alternates) < 2 for o in snapshot.dataflow.operators):
+            return Proposal(policy=NAME), memory
         memory = replace(memory, efficiency=memory.efficiency.learn(snapshot.batches, usable_cores(snapshot)))
         rates = produced_rps(snapshot)
         if rates is None:
@@ -92,6 +100,8 @@ def _switch(
     money: dict[str, Fact],
 ) -> tuple[Proposal, ProvisioningMemory]:
     chosen = choices(now.graph, now.active)
+    new = untried(snapshot)[np.arange(chosen.shape[1]), chosen] & (chosen != now.active)
+    chosen = chosen[~new.any(axis=1)] if not new.any(axis=1).all() else now.active[None, :]
     draining = now.rates_rps * (1 + now.drain / max(options.drain_s, snapshot.interval_s))
     mine = now.active[None, :]
     fits_now = bool(now.carried(mine, 1.0, now.at_once * now.rates_rps)[0][0])

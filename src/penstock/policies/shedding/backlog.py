@@ -28,6 +28,8 @@ class Backlog:
 
     lag_s: Floats
     """Age of the backlog in seconds of arrivals; 0 where nothing waits."""
+    bound_s: Floats
+    """Age that is normal: the option `lag_s`, beside the user's own time between two batches."""
     surge: Floats
     """Sources: rate to take on, relative to the rate of production; 1 elsewhere."""
     drain_rps: Floats
@@ -51,19 +53,31 @@ class Backlog:
         # Without production the pace of reading is the only measure of what a second's worth is.
         rate[sources.operator] = np.where(sources.produced_rps > 0, sources.produced_rps, sources.read_rps)
         lag = np.divide(waiting, rate, out=np.zeros(count), where=rate > 0)
+        waits_s = _between_batches_s(snapshot)
+        bound = options.lag_s + waits_s
         late: dict[str, float] = {
             operators[i].id: deadlines_s.get(operators[i].id, snapshot.time_s + options.drain_s)
-            for i in np.flatnonzero(lag > options.lag_s)
+            for i in np.flatnonzero(lag > bound)
         }
         left = np.full(count, np.inf)
         for id_, deadline in late.items():
             left[snapshot.dataflow.row[OperatorId(id_)]] = max(
                 deadline - snapshot.time_s, snapshot.interval_s
             )
-        pace = np.clip(waiting - AIM * options.lag_s * rate, 0.0, None) / left
+        pace = np.clip(waiting - (AIM * options.lag_s + waits_s) * rate, 0.0, None) / left
         surge = np.ones(count)
         produced = np.where(sources.known, sources.produced_rps, 0.0)
         wanted, usual = produced + pace[sources.operator], rate[sources.operator]
         pressed = np.isfinite(left[sources.operator])
         surge[sources.operator[pressed]] = wanted[pressed] / usual[pressed]
-        return cls(lag, surge, np.where(is_source, 0.0, pace), late)
+        return cls(lag, bound, surge, np.where(is_source, 0.0, pace), late)
+
+
+def _between_batches_s(snapshot: Snapshot) -> Floats:
+    """Per operator, how long records wait for a batch because the user's trigger says so."""
+    queries, rows = snapshot.queries, np.arange(len(snapshot.dataflow.operators))
+    if queries is None or not len(queries):
+        return np.zeros(len(rows))
+    waits_s = np.where(queries.interval_known, queries.interval_s, 0.0)
+    found: Floats = np.append(waits_s, 0.0)[queries.of_operators(rows)]
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +26,8 @@ class Settled:
     """Whether it has tasks on a node where another moves or warms up."""
     lags: Bools
     """Whether lag, not CPU, says what it gets (`lag`)."""
+    floor: Floats
+    """Least that it may get."""
 
 
 def settle(
@@ -67,7 +69,7 @@ def settle(
         reach = np.clip(lowest(demand.reach(share * options.utilisation)), floor, 1.0)
         ceiling, lags = lag_ceiling(now, unmeasured, before, floor, np.where(disturbed, floor, reach))
         granted = claims.grant(floor, ceiling, share * now.available)
-        return Settled(granted.accuracy, granted.stopped_by, ceiling, disturbed, lags)
+        return Settled(granted.accuracy, granted.stopped_by, ceiling, disturbed, lags, floor)
 
     fits = best(1.0)
     if np.all(fits.accuracy <= before):
@@ -75,7 +77,7 @@ def settle(
     safe = best(1.0 - options.raise_margin)
     worth = (safe.accuracy >= before + options.least_step) | (safe.accuracy >= safe.ceiling)
     raised = np.where(clear & worth, np.maximum(safe.accuracy, before), before)
-    return Settled(np.minimum(fits.accuracy, raised), fits.stopped_by, fits.ceiling, disturbed, fits.lags)
+    return replace(fits, accuracy=np.minimum(fits.accuracy, raised))
 
 
 def _reserve(now: Situation) -> Floats:

@@ -24,10 +24,12 @@ def lag_ceiling(
 
     A sink rises again when the lag is well under its bound, after those of higher priority.
     """
-    priority, lag_s, bound_s = now.snapshot.sinks.priority, lag_of(now), now.options.lag_s
+    priority, lag_s, bound_s = now.snapshot.sinks.priority, *lag_of(now)
     late = unmeasured & (lag_s > bound_s)
     waits = unmeasured & (before < ceiling)
-    calm = (lag_s <= AIM * bound_s) & (priority >= priority[waits].max(initial=priority.min()))
+    calm = (lag_s <= bound_s - AIM * now.options.lag_s) & (
+        priority >= priority[waits].max(initial=priority.min())
+    )
     least = np.where(unmeasured, np.minimum(ceiling, np.where(calm, RISE * before, before)), ceiling)
     if not late.any():
         return np.maximum(least, floor), np.zeros(len(before), np.bool_)
@@ -40,13 +42,14 @@ def lag_ceiling(
     return np.clip(least, floor, np.maximum(ceiling, floor)), own | gives_way
 
 
-def lag_of(now: Situation) -> Floats:
-    """Per sink, the lag of its application's sources: the longest of them."""
+def lag_of(now: Situation) -> tuple[Floats, Floats]:
+    """Per sink, the lag of its application's sources, the longest of them, and what is normal."""
     sources, application = now.snapshot.sources.operator, now.graph.application
-    longest = np.zeros(len(now.graph))
-    np.maximum.at(longest, application[sources], now.backlog.lag_s[sources])
-    lag: Floats = longest[application[now.snapshot.sinks.operator]]
-    return lag
+    mine = application[now.snapshot.sinks.operator]
+    longest = np.zeros((2, len(now.graph)))
+    for row, values in zip(longest, (now.backlog.lag_s, now.backlog.bound_s), strict=True):
+        np.maximum.at(row, application[sources], values[sources])
+    return longest[0][mine], longest[1][mine]
 
 
 def throughput(now: Situation) -> tuple[Floats, Bools]:

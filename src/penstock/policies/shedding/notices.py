@@ -6,18 +6,21 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from penstock.arrays import Floats, Ints
+from penstock.arrays import Bools, Floats, Ints
 from penstock.dataflow.graph import OperatorId
 from penstock.policies.policy import Notice
-from penstock.policies.reasons import Reason
+from penstock.policies.reasons import Fact, Reason
 from penstock.policies.shedding.moves import FITS
 from penstock.policies.shedding.situation import Situation
 from penstock.telemetry.moments import totals
 
 
-def notices_of(now: Situation, node: Ints, short: Floats) -> tuple[Notice, ...]:
-    """Notices about minima on nodes, minima within one core, and backlogs, given where tasks are or go."""
-    return (*_crowded(now, node, short), *_too_large(now), *_outlasting(now))
+def notices_of(now: Situation, node: Ints, short: Floats, gives: Bools) -> tuple[Notice, ...]:
+    """Notices about minima on nodes, minima within one core, and backlogs, given where tasks are or go.
+
+    `gives` says of which sinks more could still be shed.
+    """
+    return (*_crowded(now, node, short), *_too_large(now), *_outlasting(now, gives))
 
 
 def _crowded(now: Situation, node: Ints, short: Floats) -> Iterator[Notice]:
@@ -74,12 +77,28 @@ def _too_large(now: Situation) -> Iterator[Notice]:
         )
 
 
-def _outlasting(now: Situation) -> Iterator[Notice]:
-    """Backlogs that the minima do not let drain in time."""
+def _outlasting(now: Situation, gives: Bools) -> Iterator[Notice]:
+    """Backlogs that the minima do not let drain in time, and those for which nothing is left to give."""
+    application, sinks = now.graph.application, now.snapshot.sinks
     for id_, deadline in now.backlog.deadlines_s.items():
         row = now.snapshot.dataflow.row[OperatorId(id_)]
         longer = float(now.stretch[row])
+        mine = application[sinks.operator] == application[row]
+        if longer <= 1 and (not mine.any() or (gives & (sinks.priority <= sinks.priority[mine].max())).any()):
+            continue
         if longer <= 1:
+            if not (sinks.min_accuracy[mine] < 1).any():
+                continue  # none of its records may be dropped
+            facts: dict[str, Fact] = {
+                "operator": id_,
+                "lag_s": float(now.backlog.lag_s[row]),
+                "bound_s": float(now.backlog.bound_s[row]),
+            }
+            yield Notice(
+                goal=f"lag of {id_}",
+                reason=Reason(code="nothing-left-to-shed", facts=facts),
+                helps="more executors, lower minima, or a cheaper query",
+            )
             continue
         left = max(deadline - now.snapshot.time_s, now.snapshot.interval_s)
         yield Notice(
@@ -89,7 +108,7 @@ def _outlasting(now: Situation) -> Iterator[Notice]:
                 facts={
                     "operator": id_,
                     "lag_s": float(now.backlog.lag_s[row]),
-                    "bound_s": now.options.lag_s,
+                    "bound_s": float(now.backlog.bound_s[row]),
                     "within_s": left,
                     "possible_s": left * longer if np.isfinite(longer) else None,
                 },

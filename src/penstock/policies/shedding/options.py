@@ -25,7 +25,7 @@ class SheddingOptions:
     warmup_s: float = 60.0
     """Longest time a moved task may take to reach its minimum while its neighbours stay at theirs."""
     moves: Literal["any", "stateful", "none"] = "any"
-    """Which tasks may move when the minima of a node do not fit."""
+    """Which tasks may move when the minima of a node do not fit; any: those that the runtime can move."""
     relieve_after_s: float = 60.0
     """After shedding for so long, tasks also move to nodes with room for all they need; inf: only for minima."""
     reserve_sigmas: float = 3.0

@@ -85,7 +85,7 @@ class Shedding:
         proposal = Proposal(
             policy=self.name,
             actions=(*move_actions(now, moves), *shed_actions(now, keeps, settled)),
-            notices=notices_of(now, node, moves.short),
+            notices=notices_of(now, node, moves.short, settled.accuracy > settled.floor + options.least_step),
         )
         below: dict[str, float] = {
             id_: a for id_, a in zip(ids, settled.accuracy.tolist(), strict=True) if a < 1
@@ -105,7 +105,8 @@ class Shedding:
 def _moves(now: Situation, refused: Mapping[str, float], needs: Floats) -> Relocation:
     """Moves after which the needs of tasks fit on their nodes, as far as there is room elsewhere."""
     snapshot, tasks, nodes = now.snapshot, now.snapshot.tasks, now.snapshot.nodes
-    if now.options.moves == "stateful":
+    # An engine of micro-batches places what has no state anew in every batch: nothing there to move.
+    if now.options.moves == "stateful" or (now.options.moves == "any" and snapshot.batches is not None):
         may_move = np.array([o.is_stateful for o in snapshot.dataflow.operators])
     else:
         may_move = np.full(len(now.graph), now.options.moves == "any")

@@ -3,7 +3,8 @@
 A sample goes through the best alternate and, in turn, through one of the others. The time that took is the other's
 cost, known before it ever runs for good, and `score(best_output, output)` is its value. The score is the user's;
 without one it is the share of rows that both have in common. Results are thrown away: what goes wrong here fails
-nothing, and an alternate that fails is worth nothing.
+nothing, and an alternate that fails is worth nothing. Alternates with state run beside the others in the same way, for
+some keys, each on the state that the key had before the batch.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Auditor:
         turn: int = 0,
     ) -> None:
         self._operator, self._alternates = operator, alternates
-        self._best, self._active, self._share = best, active, share
+        self._best, self.active, self._share = best, active, share
         self._takes, self._score = takes, score
         self._others = [j for j in range(len(alternates)) if j != best]
         self._turn, self._spent_s = turn, 0.0
@@ -105,7 +106,7 @@ class Auditor:
             took_s = time.perf_counter() - began
             if rows.num_rows == sample.num_rows or (self._share < 1 and took_s > SLOW_S):
                 break
-        if which != self._active:
+        if which != self.active:
             measures.tally(self._operator, self._alternates[which]).probe(rows.num_rows, took_s)
         return rows, out
 

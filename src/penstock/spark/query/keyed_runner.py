@@ -26,10 +26,11 @@ from penstock.dataflow.graph import Takes
 from penstock.spark.internals.task_controls import current_controls
 from penstock.spark.observe.machine_load import stalled_s
 from penstock.spark.observe.task_measures import task_measures
+from penstock.spark.query.audit import Auditor, Run, audited_share
 from penstock.spark.query.function_shipping import PackedFunctions
 from penstock.spark.query.sampling import HASH, WEIGHT, sample_of
 from penstock.spark.query.shuffle_messages import CHANNEL, LABEL, PAYLOAD, unpack
-from penstock.spark.query.stage_runner import alternate_control
+from penstock.spark.query.stage_runner import active_alternate
 from penstock.spark.query.state_codec import StateCodec, States
 from penstock.spark.query.user_functions import (
     SOURCE_TIME,
@@ -64,13 +65,28 @@ class KeyedProgram:
     leaves_by: int
     """Channel of its results."""
     functions: PackedFunctions
-    """The function of each alternate."""
+    """The function of each alternate, then the score."""
 
-    def fold(self, messages: list[Any], stored: bytes | None, accumulator: Any) -> tuple[Any, bytes | None]:
+    def auditor(self, accumulator: Any) -> Auditor:
+        """The audits of one task: some keys also go through other alternates."""
+        controls = current_controls()
+        return Auditor(
+            self.operator,
+            self.alternates,
+            best=self.default,
+            active=active_alternate(self.operator, self.alternates, self.default, controls),
+            share=audited_share(controls),
+            takes=self.takes,
+            score=self.functions.unpack()[-1],
+            turn=task_measures(self.name, accumulator).partition,
+        )
+
+    def fold(
+        self, messages: list[Any], stored: bytes | None, accumulator: Any, auditor: Auditor
+    ) -> tuple[Any, bytes | None]:
         """(rows that leave as a message, the bucket's new state) of one bucket; None where there are none."""
         measures = task_measures(self.name, accumulator)
-        wanted = current_controls().get(alternate_control(self.operator))
-        which = self.alternates.index(wanted) if wanted in self.alternates else self.default
+        which = auditor.active
         function = self.functions.unpack()[which]
         states = {} if stored is None else self.codec.decode(stored)
         rows = unpack(messages, self.arriving)
@@ -86,7 +102,17 @@ class KeyedProgram:
         m2 = float(np.sum(counts * (per_record - spent.sum() / counts.sum()) ** 2))
         tally = measures.tally(self.operator, self.alternates[which])
         tally.add(rows.num_rows, out.num_rows, rows.nbytes, out.nbytes, busy_s, m2, stalled)
+        auditor.audit(auditor.sample(rows, self.key), self._shadow(stored), measures, tally.busy_s)
         return (out.serialize().to_pybytes() if out.num_rows else None), state
+
+    def _shadow(self, stored: bytes | None) -> Run:
+        """Runs alternates for keys as they stood before this batch; the states that come of it are thrown away."""
+
+        def run(which: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+            states = {} if stored is None else self.codec.decode(stored)
+            return self._each_key(self.functions.unpack()[which], rows, states)[0]
+
+        return run
 
     def _each_key(
         self, function: Callable[..., Any], rows: pa.RecordBatch, states: States
@@ -204,6 +230,7 @@ class KeyedProcessor(StatefulProcessor):
 
     def __init__(self, program: KeyedProgram, accumulator: Any) -> None:
         self._program, self._accumulator = program, accumulator
+        self._auditor: Auditor | None = None
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Ask Spark for the state."""
@@ -219,8 +246,10 @@ class KeyedProcessor(StatefulProcessor):
                 yield row
         if not mine:
             return
+        self._auditor = self._auditor or program.auditor(self._accumulator)
         stored = self._state.get()
-        out, new = program.fold(mine, None if stored is None else bytes(stored[0]), self._accumulator)
+        old = None if stored is None else bytes(stored[0])
+        out, new = program.fold(mine, old, self._accumulator, self._auditor)
         if new is not None:
             self._state.update((new,))
         elif stored is not None:

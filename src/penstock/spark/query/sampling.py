@@ -118,8 +118,11 @@ def drawn(hashes: Floats, weights: Floats, chance: float | Floats) -> tuple[NDAr
 
 
 def useless(utility: Utility, rows: pa.RecordBatch) -> Floats:
-    """1 - utility of each record, above 0."""
-    return np.clip(1.0 - np.asarray(utility(rows), dtype=np.float64), LEAST_USELESS, 1.0)
+    """1 - utility of each record, above 0; one without a utility has none."""
+    found = np.asarray(utility(rows), dtype=np.float64)
+    if found.shape != (rows.num_rows,):
+        raise ValueError(f"a utility gives a number for each of {rows.num_rows} records, not {found.shape}")
+    return np.clip(1.0 - np.nan_to_num(found, nan=0.0), LEAST_USELESS, 1.0)
 
 
 def unit_hashes(rows: pa.RecordBatch, by: Sequence[str], *, salt: int = 0) -> Floats:
