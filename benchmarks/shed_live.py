@@ -259,8 +259,9 @@ def calibrated(spark: Any, broker: Any, folder: Path, *, limit: int, seconds: fl
 
 def told(progress: Any, began_s: float) -> dict[str, float]:
     """What a progress document says of its batch."""
+    progress = json.loads(progress.json)
     at_s = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp() - began_s
-    read, kept = (dict(progress["observedMetrics"].get(k, {"count": 0, "sum": 0})) for k in ("read", "kept"))
+    read, kept = (progress["observedMetrics"].get(k, {"count": 0, "sum": 0}) for k in ("read", "kept"))
     return {
         "began_s": at_s,
         "ended_s": at_s + progress["durationMs"]["triggerExecution"] / 1e3,

@@ -71,7 +71,7 @@ def attach(
         policies = [PolicyRun(policy=Elasticity(), options=options)] if bounded else []
         # Silent where no query has `penstock.alternates` or `penstock.shed`. Spark spreads stateless work itself.
         policies.append(PolicyRun(policy=Provisioning(), options=ProvisioningOptions()))
-        policies.append(PolicyRun(policy=Shedding(), options=SheddingOptions(moves="none")))
+        policies.append(PolicyRun(policy=Shedding(), options=SheddingOptions(moves="none", by_slots=True)))
     runtime = ApplicationRuntime(
         spark,
         goals=lambda name: given.get(name, usual),

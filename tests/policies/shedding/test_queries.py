@@ -118,3 +118,23 @@ def test_only_what_the_runtime_can_move_is_moved(batches: bool, state: bool, mov
         snapshot = replace(snapshot, batches=Batches(**dict.fromkeys(COLUMNS, np.zeros(0)), interval_s=0.0))
     proposal, _ = Shedding().decide(snapshot, Shedding().start(SheddingOptions()), SheddingOptions())
     assert any(isinstance(a, Move) for a in proposal.actions) == moves
+
+
+def test_slots_are_one_pool_and_hold_what_others_use() -> None:
+    """Tasks held two of two slots for half of the load, wherever they ran and whatever else the machines do."""
+    names = ("low", "high")
+    cluster = Cluster(
+        application([(f"{n}-in", n) for n in names], {n: PRIORITY[n] for n in names}),
+        {"low-in": 1e-3, "high-in": 1e-3, "low": 0.0, "high": 0.0},
+        lambda _: {"low-in": 2000.0, "high-in": 2000.0},
+        [1.0, 1.0],
+        {"low-in": 0, "low": 0, "high-in": 1, "high": 1},
+    )
+    snapshot = cluster.step()
+    busy = snapshot.nodes.with_columns(foreign_cpu=np.full(2, 0.9))
+    options = replace(OPTIONS, by_slots=True)
+    proposal, _ = Shedding().decide(replace(snapshot, nodes=busy), Shedding().start(options), options)
+    keep = {a.subject: a.keep for a in proposal.actions}  # type: ignore[attr-defined]
+    # 1.8 slots of 4: a fifth of the low one, 0.4, and 1.4 of the 2 that the high one needs; it insists on 0.8.
+    assert keep == {"low-in": pytest.approx(0.2), "high-in": pytest.approx(0.8)}
+    assert {a.reason.facts["node"] for a in proposal.actions} <= {"all executors"}

@@ -95,6 +95,7 @@ class _Reasons:
     def __init__(self, now: Situation, settled: Settled) -> None:
         sinks, operator = now.snapshot.sinks, now.snapshot.sinks.operator
         self._settled, self._nodes = settled, now.snapshot.nodes.ids
+        self._by_slots = now.options.by_slots
         # As lists: single numbers come out of arrays ten times more slowly.
         at_full = _per_node(now, now.demand.drain_base + now.demand.drain_slope)
         self._at_full, self._available = at_full.tolist(), now.available.tolist()
@@ -121,7 +122,7 @@ class _Reasons:
         facts: dict[str, Fact] = dict(zip(_FACTS, self._facts_of[sink], strict=True))
         node = self._stopped_by[sink]
         if node >= 0:
-            facts["node"] = self._nodes[node]
+            facts["node"] = "all executors" if self._by_slots else self._nodes[node]
             facts["needed_cores"] = self._at_full[node]
             facts["available_cores"] = self._available[node]
         return facts

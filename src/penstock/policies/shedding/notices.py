@@ -28,6 +28,7 @@ def _crowded(now: Situation, node: Ints, short: Floats) -> Iterator[Notice]:
     rows = np.flatnonzero((short > 0) & ~now.sheltered)
     if not len(rows):
         return
+    ids = ("all executors",) if now.options.by_slots else now.snapshot.nodes.ids
     placed = node >= 0
     needed = totals(node[placed], now.minimum[placed], len(short))
     operators = now.snapshot.tasks.operator
@@ -35,11 +36,11 @@ def _crowded(now: Situation, node: Ints, short: Floats) -> Iterator[Notice]:
         here = np.unique(operators[(node == n) & (now.minimum > 0)])
         names = ", ".join(now.id_of(int(o)) for o in here)
         yield Notice(
-            goal=f"minimum accuracy on {now.snapshot.nodes.ids[n]}",
+            goal=f"minimum accuracy on {ids[n]}",
             reason=Reason(
                 code="minima-do-not-fit",
                 facts={
-                    "node": now.snapshot.nodes.ids[n],
+                    "node": ids[n],
                     "needed_cores": float(needed[n]),
                     "available_cores": float(now.available[n]),
                     "short_cores": float(short[n]),

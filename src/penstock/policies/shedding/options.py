@@ -32,6 +32,9 @@ class SheddingOptions:
     """Standard deviations of the share that a hash keeps by which a sink stays above its minimum; 0: none."""
     reserve_window_s: float = 30.0
     """Seconds over which the share that counted is to reach the minimum: the scatter of as many records."""
+    by_slots: bool = False
+    """Whether a task's CPU is the time for which it held a slot, any slot: then what others use of a machine shows in
+    it, and all slots are handed out as one, as for queries that Penstock did not build."""
     hold_minima: bool = True
     """Where the minima fit nowhere: True keeps them all and lets the backlog grow; False gives the highest
     priorities their minimum first and lets the others fall below."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -81,6 +81,13 @@ class Situation:
         node[rows] = targets
         sheltered[targets] = True
         available = options.utilisation * snapshot.free_cpu
+        if options.by_slots and len(available):
+            nodes = snapshot.nodes
+            slots = float(nodes.cores[nodes.ready & ~nodes.draining].sum())
+            available = np.zeros(len(nodes))
+            available[0] = options.utilisation * slots  # the first stands for all
+            node = np.where(node >= 0, 0, node)
+            demand = replace(demand, core=np.full(len(demand.core), max(slots, 1e-9)))
         minimum = np.maximum(restrictions.min_accuracy, options.least_keep)[operator]
         stretch = stretch_of(graph, operator, node, demand, minimum, available)
         return cls(
