@@ -30,8 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -127,8 +126,7 @@ def run_way(way: str, capacity_rps: float | None, keep: Path) -> dict[str, Any]:
     keep.mkdir(parents=True, exist_ok=True)
     with (
         KafkaBroker(folder) as broker,
-        LoopbackCluster(workers=WORKERS, cores=1, memory="1g") as cluster,
-        limited(cluster if one else None),
+        LoopbackCluster(workers=WORKERS, cores=1, memory="1g", cpus=QUOTA if one else None) as cluster,
     ):
         spark = session(cluster, keep)
         if one:
@@ -167,29 +165,6 @@ def run_way(way: str, capacity_rps: float | None, keep: Path) -> dict[str, Any]:
     (keep / "report.txt").write_text(report)
     found = {**figures(way, batches, loads), "capacity_rps": capacity_rps, "executors": there}
     return {**found, "shed_s": shed_times(way, batches)}
-
-
-@contextmanager
-def limited(cluster: Any) -> Iterator[None]:
-    """Each worker of a cluster, and all that it starts from now on, has `QUOTA` of a core."""
-    pids = [d.pid for d in cluster.state.daemons if d.role == "worker"] if cluster is not None else []
-    mine = next(
-        r for r in Path("/proc/self/cgroup").read_text().splitlines() if "cpu" in r.split(":")[1].split(",")
-    )
-    here = Path("/sys/fs/cgroup/cpu") / mine.split(":")[2].lstrip("/")
-    folders = [here / f"penstock-{pid}" for pid in pids]
-    for pid, folder in zip(pids, folders, strict=True):
-        folder.mkdir()
-        period_us = int((folder / "cpu.cfs_period_us").read_text())
-        (folder / "cpu.cfs_quota_us").write_text(str(int(QUOTA * period_us)))
-        (folder / "cgroup.procs").write_text(str(pid))
-    try:
-        yield
-    finally:
-        for folder in folders:
-            for left in (folder / "cgroup.procs").read_text().split():
-                (folder.parent / "cgroup.procs").write_text(left)
-            folder.rmdir()
 
 
 def leave_one(spark: Any) -> None:
