@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock.arrays import Bools, Floats, Ints
 from penstock.policies.shedding.grants import Claims
-from penstock.policies.shedding.lag import lag_ceiling
+from penstock.policies.shedding.lag import lag_ceiling, lag_of
 from penstock.policies.shedding.situation import Situation
 from penstock.telemetry.moments import totals
 
@@ -63,6 +63,12 @@ def settle(
     clear &= ~moving[
         graph.application[sinks.operator]
     ]  # an application that stands still measures too little
+
+    if options.by_slots:
+        # All share the slots: who rises takes from those that lag, itself or one as important.
+        lag_s, bound_s = lag_of(now)
+        late = sinks.priority[lag_s > bound_s]
+        clear &= sinks.priority > late.max(initial=np.iinfo(np.int64).min)
 
     def best(share: float) -> Settled:
         """What fits into this share of the CPU."""

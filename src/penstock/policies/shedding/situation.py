@@ -86,7 +86,7 @@ class Situation:
             slots = float(nodes.cores[nodes.ready & ~nodes.draining].sum())
             available = np.zeros(len(nodes))
             available[0] = options.utilisation * slots  # the first stands for all
-            node = np.where(node >= 0, 0, node)
+            node = np.zeros(len(node), np.int64)
             demand = replace(demand, core=np.full(len(demand.core), max(slots, 1e-9)))
         minimum = np.maximum(restrictions.min_accuracy, options.least_keep)[operator]
         stretch = stretch_of(graph, operator, node, demand, minimum, available)
