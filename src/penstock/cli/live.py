@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections import deque
@@ -143,6 +144,8 @@ def line_of(cycle: Cycle) -> str:
 @contextmanager
 def shown_live(title: str) -> Iterator[Subscriber]:
     """A view that is drawn on the terminal while the block runs; without a terminal, a line every few seconds."""
+    # Ctrl-C breaks off whatever Py4J asks at that moment; it would tell that with a stack trace.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     if not complaints.is_terminal:
         yield Lines()
         return
