@@ -109,6 +109,7 @@ def actions(draw) -> Action:
                 reason=draw(reasons),
                 goal=draw(goals),
                 stream=stream,
+                query="q" if stream is None else None,
                 deadline_s=draw(st.sampled_from([0.0, 0.1])),
             )
         case "acquire":

@@ -131,7 +131,7 @@ def test_of_two_contradictory_actions_the_stronger_stays(winner: Action, loser: 
         (move("a[1]", "n2"), Release(reason=LATE, node="n1")),
         (switch("a", "fast"), shed("in->b", 1.0)),
         (Acquire(reason=LATE, machine="large"), Release(reason=LATE, node="n3")),
-        (Pace(reason=LATE, deadline_s=0.1), scale("a", 2)),
+        (Pace(reason=LATE, stream="in->a", deadline_s=0.1), scale("a", 2)),
     ],
 )
 def test_what_goes_together_is_planned_together(one: Action, other: Action) -> None:

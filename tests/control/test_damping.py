@@ -69,7 +69,7 @@ def test_a_rest_lasts_its_cycles_whatever_the_jitter(jitter: float, cycles: int)
         (Acquire(reason=WHY, machine="standard"), 2),
         (Release(reason=WHY, node="n1"), 0),
         (Shed(reason=WHY, operator=OperatorId("events"), keep=0.5), 0),
-        (Pace(reason=WHY, deadline_s=0.1), 0),
+        (Pace(reason=WHY, stream="a->b", deadline_s=0.1), 0),
     ],
 )
 def test_each_kind_has_its_own_rest(action: Action, cycles: int) -> None:

@@ -17,7 +17,7 @@ from penstock.control import (
 from penstock.control.codec import pack, unpack
 from penstock.control.explain import Explanation, clock
 from penstock.dataflow import OperatorId
-from penstock.policies.actions import Acquire, Expectation, Move, Pace, Release, Scale, Shed, Switch
+from penstock.policies.actions import Acquire, Expectation, Limit, Move, Pace, Release, Scale, Shed, Switch
 from penstock.policies.policy import Notice, Proposal
 from penstock.policies.reasons import Reason
 from penstock.policies.wording import quantity
@@ -222,7 +222,7 @@ def test_of_many_adjustments_the_first_and_the_last_are_told() -> None:
 
 
 def test_tuning_of_batches_alone_is_quiet() -> None:
-    lines = [[Pace(reason=Reason(code="test"), deadline_s=d)] for d in (0.1, 0.2)]
+    lines = [[Pace(reason=Reason(code="test"), stream="a->b", deadline_s=d)] for d in (0.1, 0.2)]
     clock_, journal = FakeClock(), MemoryJournal()
     runtime = RecordingRuntime(clock_, lambda t, d: a_snapshot(FLOW, time_s=t))
     loop = Loop(runtime, [PolicyRun(policy=ScriptedPolicy(lines))], clock=clock_, journal=journal)
@@ -280,7 +280,15 @@ def test_numbers_have_their_units(name: str, value: object, text: str) -> None:
             "switch work from a to b",
         ),
         (Pace(reason=Reason(code="test"), stream="a->b", deadline_s=0.02), "let records wait 20 ms on a->b"),
-        (Pace(reason=Reason(code="test"), deadline_s=2), "let records wait 2 s between batches"),
+        (Pace(reason=Reason(code="test"), query="q", deadline_s=2), "start batches of q 2 s apart"),
+        (
+            Pace(reason=Reason(code="test"), query="q", deadline_s=0),
+            "start a batch of q as soon as the one before has ended",
+        ),
+        (
+            Limit(reason=Reason(code="test"), operator=OperatorId("a"), records=1200),
+            "let a batch read at most 1,200 records of a",
+        ),
         (Acquire(reason=Reason(code="test"), machine="large", count=2), "acquire 2 large"),
         (Release(reason=Reason(code="test"), node="n7"), "release n7"),
     ],

@@ -53,7 +53,7 @@ BLOCKED: list[tuple[Action, str]] = [
     (Shed(operator=SOURCE, target=COUNT, keep=0.5, reason=WHY), "no-such-stream"),
     (Switch(operator=OperatorId("nope"), current="", target="x", reason=WHY), "no-such-operator"),
     (Switch(operator=WORK, current="default", target="x", reason=WHY), "no-such-alternate"),
-    (Pace(stream=None, deadline_s=1.0, reason=WHY), "no-batches"),
+    (Pace(query="q", deadline_s=1.0, reason=WHY), "no-batches"),
     (Pace(stream="a->b", deadline_s=1.0, reason=WHY), "no-such-stream"),
     (Acquire(machine="nope", reason=WHY), "no-such-class"),
     (Acquire(machine="node", count=3, reason=WHY), "max-nodes"),

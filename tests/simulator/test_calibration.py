@@ -102,7 +102,9 @@ def test_a_run_under_elasticity_is_played_again_with_its_own_executors(tmp_path:
     path = tmp_path / "runs.sqlite"
     load = staircase([(100, 300), (150, 2500), (150, 400)])
     runtime = a_runtime(load, executors=1, task_s=0.005)
-    journal_of(path, runtime, for_s=400.0, policies=choose_policies(["elasticity"]))
+    journal_of(
+        path, runtime, for_s=400.0, policies=choose_policies(["elasticity"], {"elasticity.pacing": False})
+    )
     found = whatif(path, policies=["as-it-was"], draws=3, processes=1)
     assert found["actual"]["actions"]
     assert not found["predicted"]["actions"]
@@ -243,7 +245,7 @@ def test_a_read_limit_is_seen_in_kafka_offsets_and_makes_records_wait() -> None:
 
 def test_alike_batches_are_said_not_to_tell_the_cost_of_a_record() -> None:
     runtime = a_runtime(constant(500), noise=0.02)
-    pace = Pace(deadline_s=2.0, reason=Reason(code="test"))
+    pace = Pace(query="q", deadline_s=2.0, reason=Reason(code="test"))
     runtime.apply(Plan(time_s=0.0, actions=(Planned(action=pace, policy="test"),)))
     lines = progress_of(runtime, for_s=120.0)
     history = settled(history_of([parsed(json.loads(line), "test") for line in lines], source="test"))

@@ -155,7 +155,7 @@ def test_a_long_batch_is_never_read_as_no_latency() -> None:
 def test_pace_and_shed_take_effect() -> None:
     runtime = application({"q": constant(200)}, {"q": 9e3}, executors=1, noise=0.0)
     observed(runtime, 20.0)
-    assert act(runtime, Pace(deadline_s=4.0, reason=WHY)) == "applied"
+    assert act(runtime, Pace(query="q", deadline_s=4.0, reason=WHY)) == "applied"
     paced = observed(runtime, 60.0)[-4:]
     assert sum(len(s.batches) for s in paced if s.batches is not None) == 5
     assert act(runtime, Shed(operator=OperatorId("q.source"), keep=0.25, reason=WHY)) == "applied"

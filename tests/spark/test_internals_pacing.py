@@ -49,12 +49,12 @@ def test_read_limits_hold_from_the_next_batch(local_spark: SparkSession, tmp_pat
     pacing = Pacing(local_spark, query)
     (source,) = pacing.sources()
     assert source.accepts == ("files", "bytes")
-    assert pacing.read_limit() == "maxFiles:1"
+    assert pacing.sources()[0].limit == "maxFiles:1"
     pacing.restore_read_limit("all")
-    assert pacing.read_limit() == "all"
+    assert pacing.sources()[0].limit == "all"
     pacing.restore_read_limit("maxFiles:1")
     pacing.set_read_limit("files", 7)
-    assert pacing.read_limit() == "maxFiles:7"
+    assert pacing.sources()[0].limit == "maxFiles:7"
     wait_for(lambda: sum(p["numInputRows"] for p in query.recentProgress) == 40, what="all rows")
     rows = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
     full = rows[:-1]

@@ -170,7 +170,10 @@ def test_pace_changes_the_interval(local_spark: SparkSession, tmp_path: Path) ->
     finished_batch(query, 1)
     runtime = application(local_spark)
     runtime.observe()
-    assert carry_out(runtime, Pace(reason=WHY, deadline_s=2.0))["batches"].status == "applied"
+    (name,) = runtime.observe().queries.names
+    pace = Pace(reason=WHY, query=name, deadline_s=2.0)
+    assert carry_out(runtime, pace)[pace.subject].status == "applied"
+    assert carry_out(runtime, pace)[pace.subject].status == "held"
     assert runtime.observe().batches.interval_s == 2.0
     runtime.close()
     assert Pacing(local_spark, query).interval_ms() == 0, "the user's own pace is back"

@@ -9,6 +9,7 @@ from penstock.spark.act.lease import Lease
 from penstock.spark.act.locality_wait import LocalityWait, seconds
 from penstock.spark.act.query_pace import QueryPace
 from penstock.spark.act.touched import KEY, Touched
+from penstock.spark.internals.pacing import Source
 from penstock.testing import FakeClock
 from tests.spark_offline.doubles import FakeSettings
 
@@ -133,7 +134,7 @@ class Pace:
     """A pacemaker that remembers."""
 
     def __init__(self) -> None:
-        self.interval, self.limits = 500, {0: "all", 1: "maxRows:7"}
+        self.interval, self.limits = 500, {0: "all", 1: "maxRows:70", 2: "maxFiles:1"}
 
     def interval_ms(self) -> int:
         return self.interval
@@ -141,11 +142,14 @@ class Pace:
     def set_interval_ms(self, interval_ms: int) -> None:
         self.interval = interval_ms
 
-    def read_limit(self, *, source: int = 0) -> str:
-        return self.limits[source]
+    def sources(self) -> list[Source]:
+        return [
+            Source(index=i, kind="", description="", limit=limit, accepts=("rows",) if i < 2 else ("files",))
+            for i, limit in self.limits.items()
+        ]
 
     def set_read_limit(self, kind: str, count: int, *, source: int = 0) -> None:
-        self.limits[source] = f"{kind}:{count}"
+        self.limits[source] = f"max{kind.capitalize()}:{count}"
 
     def restore_read_limit(self, text: str, *, source: int = 0) -> None:
         self.limits[source] = text
@@ -154,16 +158,24 @@ class Pace:
 def test_the_pace_of_a_run_goes_back_to_the_users() -> None:
     touched, pacing = Touched(settings()), Pace()
     pace = QueryPace(pacing, "run-1", touched)
-    for interval_ms, rows in ((2000, 100), (4000, 50)):
-        pace.set_interval_ms(interval_ms)
-        pace.set_read_limit("rows", rows, source=1)
-    pace.set_read_limit("rows", 9)
-    pace.lift_read_limit()
-    assert (pacing.interval, pacing.limits) == (4000, {0: "all", 1: "rows:50"})
+    for interval_ms, rows in ((2000, 60), (4000, 50)):
+        assert pace.set_interval_ms(interval_ms) == interval_ms
+        assert pace.set_read_limit(1, rows)
+    assert pace.set_read_limit(0, 9)
+    assert pace.set_read_limit(0, 0)
+    assert not pace.set_read_limit(2, 9), "it is limited by files"
+    assert (pacing.interval, pacing.limits) == (4000, {0: "all", 1: "maxRows:50", 2: "maxFiles:1"})
+    reading = QueryPace(pacing, "run-1", Touched(touched._store)).reading()
+    assert (reading.interval_s, reading.own_interval_s) == (4.0, 0.5)
+    assert [(x.now, x.own, x.settable) for x in reading.limits] == [
+        (0, 0, True),
+        (50, 70, True),
+        (0, 0, False),
+    ]
     # A pilot that comes after a crash has only the notes.
     later = QueryPace(pacing, "run-1", Touched(touched._store))
     assert touched.put_back(later.levers()) == {}
-    assert (pacing.interval, pacing.limits) == (500, {0: "all", 1: "maxRows:7"})
+    assert (pacing.interval, pacing.limits) == (500, {0: "all", 1: "maxRows:70", 2: "maxFiles:1"})
     assert touched.pending() == {}
 
 

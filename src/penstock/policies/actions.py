@@ -38,6 +38,7 @@ __all__ = [
     "Direction",
     "Expectation",
     "Footprint",
+    "Limit",
     "Move",
     "Pace",
     "Places",
@@ -197,7 +198,7 @@ class Switch(Action):
 @action
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace(Action):
-    """Set how long records may wait to be batched: on one stream, or (`stream=None`) between micro-batches."""
+    """Set how long records may wait to be batched: on one stream, or between the micro-batches of one query."""
 
     kind: ClassVar[str] = "pace"
     doing: ClassVar[str] = "pacing"
@@ -208,34 +209,95 @@ class Pace(Action):
     eventful: ClassVar[bool] = False
     value_field: ClassVar[str | None] = "deadline_s"
     stream: str | None = None
+    query: str | None = None
     deadline_s: float
 
     def __post_init__(self) -> None:
         if not self.deadline_s >= 0:
             raise ValueError(f"a batching deadline cannot be negative: {self.deadline_s}")
+        if (self.stream is None) == (self.query is None):
+            raise ValueError("a stream or a query is paced: name one of them")
 
     @property
     def subject(self) -> str:
-        """The stream as `source->target`, or `batches`."""
-        return self.stream or "batches"
+        """The stream as `source->target`, or `query:name`."""
+        return self.stream or f"query:{self.query}"
 
     @property
     def text(self) -> str:
-        """`let records wait 2 s between batches`."""
-        where = "between batches" if self.stream is None else f"on {self.stream}"
-        return f"let records wait {duration(self.deadline_s)} {where}"
+        """`start batches of orders 2 s apart`."""
+        if self.stream is not None:
+            return f"let records wait {duration(self.deadline_s)} on {self.stream}"
+        if not self.deadline_s:
+            return f"start a batch of {self.query} as soon as the one before has ended"
+        return f"start batches of {self.query} {duration(self.deadline_s)} apart"
 
     def room(self, snapshot: Snapshot) -> float:
         """The shorter wait goes first."""
         return self.deadline_s
+
+    def impossible(self, snapshot: Snapshot) -> Reason | None:
+        """A query that is not there."""
+        if self.query is None or self.query in snapshot.queries.names:
+            return None
+        return Reason(code="no-such-query", facts={"query": self.query})
 
     @classmethod
     def restored(cls, subject: str, value: Value, snapshot: Snapshot, reason: Reason) -> Self | None:
         """Back to the deadline; asserted also where nobody can tell what it is."""
         if cls.is_set(subject, float(value), snapshot):
             return None
-        stream = None if subject == "batches" else subject
-        return cls(reason=reason, stream=stream, deadline_s=float(value))
+        name = subject.removeprefix("query:")
+        stream, query = (subject, None) if name == subject else (None, name)
+        return cls(reason=reason, stream=stream, query=query, deadline_s=float(value))
+
+
+@action
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit(Action):
+    """Let a micro-batch read at most so many records of a source; 0: all there are."""
+
+    kind: ClassVar[str] = "limit"
+    doing: ClassVar[str] = "limiting what is read of"
+    remedy: ClassVar[Remedy] = "switch"
+    setting: ClassVar[str | None] = "read_limit"
+    tolerance: ClassVar[float] = 0.5
+    continuous: ClassVar[bool] = True
+    eventful: ClassVar[bool] = False
+    value_field: ClassVar[str | None] = "records"
+    operator: OperatorId
+    records: int
+
+    def __post_init__(self) -> None:
+        if self.records < 0:
+            raise ValueError(f"a read limit cannot be negative: {self.records}")
+
+    @property
+    def subject(self) -> str:
+        """The source."""
+        return self.operator
+
+    @property
+    def text(self) -> str:
+        """`let a batch read at most 1,200 records of orders.source`."""
+        if not self.records:
+            return f"let a batch read all there is of {self.operator}"
+        return f"let a batch read at most {self.records:,} records of {self.operator}"
+
+    def room(self, snapshot: Snapshot) -> float:
+        """The smaller limit goes first."""
+        return self.records or float("inf")
+
+    def impossible(self, snapshot: Snapshot) -> Reason | None:
+        """An operator that is not there."""
+        return no_such_operator(self.operator, snapshot)
+
+    @classmethod
+    def restored(cls, subject: str, value: Value, snapshot: Snapshot, reason: Reason) -> Self | None:
+        """Back to the limit."""
+        if cls.is_set(subject, float(value), snapshot) is not False:
+            return None
+        return cls(reason=reason, operator=OperatorId(subject), records=int(value))
 
 
 @action

@@ -93,6 +93,22 @@ CATALOGUE: tuple[ReasonKind, ...] = (
             "The constraint needs more nodes at this load.",
         ),
         (
+            "room-for-longer-intervals",
+            "{constraint} leaves room for batches further apart, which cost less: predicted is {predicted_ms} of"
+            " {bound_ms}",
+            "A longer trigger interval saves commits and task starts, and the bound is still held.",
+        ),
+        (
+            "bound-needs-shorter-intervals",
+            "{constraint} needs batches closer together: predicted is {predicted_ms}, the bound is {bound_ms}",
+            "The trigger interval that was lengthened takes too much of the bound now.",
+        ),
+        (
+            "batches-bounded",
+            "a batch that reads more would take longer than {batch_s}, of the {bound_ms} of {constraint}",
+            "A read limit keeps one batch from swallowing a backlog, so that latency stays predictable.",
+        ),
+        (
             "bound-needs-more-nodes",
             "with all {nodes} nodes that can be had, predicted is {predicted_ms}, the bound is {bound_ms}",
             "No number of nodes that can be had holds the constraint.",
@@ -399,6 +415,9 @@ CATALOGUE: tuple[ReasonKind, ...] = (
         ("no-more-nodes", "{cause}", "The cluster gives no more executors."),
         ("from-batch", "it holds from batch {batch}", "A control takes effect with this micro-batch."),
         ("interval", "batches are now {interval_ms} apart", "The pace that the query shows."),
+        ("read-limit", "the query shows it", "The read limit that the source of the query shows."),
+        ("no-such-query", "there is no query {query}", "The action names a query that is not there."),
+        ("not-paced", "{cause}", "The query has a trigger or a source whose pace cannot be changed."),
         ("restarted", "the query was restarted from its checkpoint", "The change needs a restart."),
         ("under-way", "it is under way", "Spark has yet to show it."),
         ("confirmed", "Spark shows it", "What was asked for is so."),

@@ -12,13 +12,13 @@ import numpy as np
 from penstock.arrays import Floats
 from penstock.control.plan import NotReadyError, Outcome, Plan, Status
 from penstock.dataflow import Dataflow, Load, applications
-from penstock.policies.actions import Acquire, Action, Move, Pace, Release, Scale, Shed, Switch
+from penstock.policies.actions import Acquire, Action, Limit, Move, Pace, Release, Scale, Shed, Switch
 from penstock.policies.reasons import Reason
 from penstock.simulator import microbatch_kernel as kernel
 from penstock.simulator.microbatch_executors import NEVER, Fleet, Life
 from penstock.simulator.microbatch_latency import NONE_ENDED, Ended, LoadPoints, load_points
 from penstock.simulator.microbatch_model import Engine
-from penstock.simulator.microbatch_observation import Controls, Observer
+from penstock.simulator.microbatch_observation import Controls, Observer, own_limits
 from penstock.telemetry import MachineClass, Snapshot
 
 LOG_ROWS = 4096
@@ -69,7 +69,9 @@ class MicrobatchRuntime:
             home = [i for i, m in enumerate(self._fleet.members) if m.ready_s <= 0] or [-1]
             self._t.place[:] = np.resize(home, len(self._t.place))
         count = len(dataflow.operators)
-        self._controls = Controls(keep=np.ones(count), alternate=np.zeros(count, np.int64))
+        self._controls = Controls(
+            keep=np.ones(count), alternate=np.zeros(count, np.int64), limit=own_limits(dataflow, engine)
+        )
         self._observer = Observer(dataflow, engine, loads, self._points)
         self._now_s = self._seen_s = 0.0
         self._log = np.zeros((LOG_ROWS, kernel.LAST_COLUMN))
@@ -148,8 +150,14 @@ class MicrobatchRuntime:
                 return self._remove(action, [i for i in staying if fleet.members[i].id == action.node])
             case Move():
                 return self._move(action)
-            case Pace(stream=None):
-                self._t.trigger_s[:] = action.deadline_s
+            case Pace(query=str(name)) if name in (names := [q.name for q in self.engine.queries]):
+                self._t.trigger_s[names.index(name)] = action.deadline_s
+                return Outcome(action=action, status="applied")
+            case Limit() if action.operator in flow.row:
+                query = next(i for i, p in enumerate(self._parts) if action.operator in p.row)
+                self._controls.limit[flow.row[action.operator]] = action.records
+                mine = [self._controls.limit[flow.row[s.id]] for s in self._parts[query].sources]
+                self._t.limit[query] = sum(mine) if all(mine) else np.inf
                 return Outcome(action=action, status="applied")
             case Shed(target=None) if action.operator in flow.row:
                 query = next(i for i, p in enumerate(self._parts) if action.operator in p.row)

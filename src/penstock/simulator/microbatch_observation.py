@@ -31,10 +31,20 @@ from penstock.telemetry import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Controls:
-    """What operators were last told: a share to keep, an alternate."""
+    """What operators were last told: a share to keep, an alternate, how much of a source a batch may read (0: all)."""
 
     keep: Floats
     alternate: Ints
+    limit: Floats
+
+
+def own_limits(dataflow: Dataflow, engine: Engine) -> Floats:
+    """By operator, the read limits that the queries have of their own, shared evenly by their sources; 0: none."""
+    limits = np.zeros(len(dataflow.operators))
+    for query, part in zip(engine.queries, applications(dataflow), strict=True):
+        for source in part.sources if math.isfinite(query.read_limit) else ():
+            limits[dataflow.row[source.id]] = query.read_limit / len(part.sources)
+    return limits
 
 
 class Observer:
@@ -48,6 +58,7 @@ class Observer:
         self._stages = [stage for query in engine.queries for stage in query.stages]
         self._part_stage = np.repeat(np.arange(len(self._stages)), [s.partitions for s in self._stages])
         self._query_of = {o.id: i for i, part in enumerate(self._parts) for o in part.operators}
+        self._own_limits = own_limits(dataflow, engine)
         self._seen_s = 0.0
         self._produced = np.zeros(len(loads))
         self._last_end_s = np.zeros(len(engine.queries))
@@ -131,6 +142,9 @@ class Observer:
             backlog_records=[backlog[i] / n for _, i, n in rows],
             oldest_s=[max(0.0, oldest[i]) if math.isfinite(oldest[i]) else 0.0 for _, i, _ in rows],
             keep=[controls.keep[operator] for operator, _, _ in rows],
+            read_limit=[controls.limit[operator] for operator, _, _ in rows],
+            own_limit=[self._own_limits[operator] for operator, _, _ in rows],
+            limitable=True,
             known=True,
         )
 
@@ -195,6 +209,8 @@ class Observer:
             last_operator=[max(mine) for mine in rows],
             interval_s=t.trigger_s.copy(),
             interval_known=True,
+            own_interval_s=[q.trigger_s for q in self._engine.queries],
+            paceable=True,
             running_s=np.where(running, now_s - t.began_s, 0.0),
             running_records=np.where(running, t.in_batch, 0.0),
             records_known=True,

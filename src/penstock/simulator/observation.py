@@ -129,15 +129,16 @@ class Observer:
         dataflow = self._layout.dataflow
         rows = np.array([dataflow.row[o.id] for o in dataflow.sources], np.int64)
         read = self._by_operator(measured.processed + measured.dropped)
-        return Sources(
+        return Sources.blank(
+            len(rows),
             operator=rows,
             produced_rps=self._by_operator(measured.arrived)[rows] / interval_s,
             read_rps=read[rows] / interval_s,
             backlog_records=self._by_operator(measured.queued)[rows],
             oldest_s=measured.oldest_s[rows],
             keep=controls.source_keep[rows],
-            backlog_known=np.ones(len(rows), np.bool_),
-            known=np.ones(len(rows), np.bool_),
+            backlog_known=True,
+            known=True,
         )
 
     def _sinks(self, measured: Measurement) -> Sinks:

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from penstock.control.plan import NotReadyError, Outcome, Plan
 from penstock.dataflow import Dataflow
-from penstock.policies.actions import Action, Move, Pace, Scale, Shed, Switch
+from penstock.policies.actions import Action, Limit, Move, Pace, Scale, Shed, Switch
 from penstock.policies.reasons import Reason
 from penstock.policies.wording import sentence
 from penstock.spark.act.executor_pool import ExecutorPool
@@ -33,7 +33,7 @@ from penstock.spark.internals.capabilities import probe
 from penstock.spark.internals.driver_settings import DriverSettings
 from penstock.spark.internals.errors import SparkInternalsError
 from penstock.spark.internals.executors import Executors
-from penstock.spark.internals.pacing import Pacing
+from penstock.spark.internals.first_limits import FirstLimits
 from penstock.spark.internals.state import StatePartitions
 from penstock.spark.observe.executor_nodes import ExecutorNodes
 from penstock.spark.observe.looks import Look
@@ -103,6 +103,7 @@ class ApplicationRuntime:
         self.only_observes: str | None = None
         """Why nothing is changed, None where this pilot is in charge."""
         self._began, self._most_seen = False, 1
+        self._first_limits: FirstLimits | None = None
 
     @property
     def dataflow(self) -> Dataflow:
@@ -211,6 +212,9 @@ class ApplicationRuntime:
         if opened is None:
             return None
         session, running = opened
+        limits = self._first_limits.take(query.run_id) if self._first_limits is not None else ()
+        for index in (i for i, rows in enumerate(limits) if rows):
+            self.pool.touched.note(f"read-limit:{query.run_id}:{index}", "all")
         try:
             early = running.lastProgress is None
             sources = sources_of(session, running, running=self.capabilities.running_batch.available)
@@ -320,15 +324,28 @@ class ApplicationRuntime:
             told = part.runtime.apply(replace(plan, actions=tuple(plan.actions[i] for i in rows)))
             outcomes.update(zip(rows, told, strict=False))
             decided.extend(told[len(rows) :])
+            self._limit_first_batch(part)
         return (*(outcomes[i] for i in range(len(mine))), *decided)
+
+    def _limit_first_batch(self, part: _Part) -> None:
+        """If the query is started again, its first batch is limited as this run is."""
+        if not self.capabilities.read_limits.available:
+            return
+        with suppress(SparkInternalsError):
+            limits = part.runtime.pace.limits
+            if self._first_limits is None and any(one.now != one.own for one in limits):
+                self._first_limits = FirstLimits(self.spark)
+            if self._first_limits is not None:
+                ours = [int(one.now) if one.now != one.own else 0 for one in limits]
+                self._first_limits.want(part.query.id, ours)
 
     def _owner(self, action: Action) -> _Part:
         parts = list(self._parts.values())
         match action:
-            case Shed() | Switch() | Move() | Scale(operator=str()):
+            case Shed() | Switch() | Move() | Limit() | Scale(operator=str()):
                 operator = str(action.operator)
-            case Pace(stream=str(stream)):
-                operator = stream.partition("->")[0]
+            case Pace(query=str(name)):
+                return next((p for p in parts if p.runtime.dataflow.name == name), parts[0])
             case _:
                 return parts[0]
         return next((p for p in parts if operator in p.runtime.dataflow.row), parts[0])
@@ -358,6 +375,9 @@ class ApplicationRuntime:
                 with suppress(Exception):
                     call.result(CLOSE_S)  # it may be opening a query at this moment, or changing one
         self._worker.close()
+        if self._first_limits is not None:
+            with suppress(SparkInternalsError):
+                self._first_limits.close()
         for part in self._parts.values():
             part.runtime.close()
         if self._began:
@@ -372,12 +392,8 @@ class ApplicationRuntime:
             **self.pool.wait.levers,
         }
         for part in self._parts.values():
-            levers[f"interval:{part.query.run_id}"] = partial(_put_back_interval, part.runtime)
+            levers |= part.runtime.pace.levers()
         self.pool.touched.put_back(levers)
-
-
-def _put_back_interval(runtime: SparkRuntime, interval_ms: Any) -> None:
-    Pacing(runtime.spark, runtime.query).set_interval_ms(int(interval_ms))
 
 
 def steady_clock() -> Callable[[], float]:

@@ -13,8 +13,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.control import Desired
 from penstock.dataflow import Dataflow, OperatorId
 from penstock.dataflow.connectors import expected_load
+from penstock.spark.act.query_pace import QueryPace
+from penstock.spark.act.touched import Touched
 from penstock.spark.internals.control_log import resumed_controls
 from penstock.spark.internals.controls import get_controls, seeded
+from penstock.spark.internals.driver_settings import DriverSettings
 from penstock.spark.internals.errors import SparkInternalsError
 from penstock.spark.internals.executors import Executors
 from penstock.spark.internals.pacing import Pacing, stop_cleanly
@@ -104,7 +107,8 @@ def _restarted(
     spark: SparkSession, compiled: CompiledDataflow, running: StreamingQuery, partitions: int
 ) -> Restarted:
     """The same query on the same checkpoint with another number of state partitions, controls and pace as before."""
-    document, interval_ms = get_controls(running), Pacing(spark, running).interval_ms()
+    document, touched = get_controls(running), Touched(DriverSettings(spark))
+    own_s = QueryPace(Pacing(spark, running), str(running.runId), touched).reading().own_interval_s
     stop_cleanly(spark, running)
     problem: SparkInternalsError | None = None
     try:
@@ -113,7 +117,7 @@ def _restarted(
         problem = found
         finish_repartition(spark, compiled.checkpoint)
     with seeded(spark, document):
-        return compiled.start(trigger_s=interval_ms / 1e3), problem
+        return compiled.start(trigger_s=own_s), problem
 
 
 def state_operators(dataflow: Dataflow) -> dict[int, OperatorId]:

@@ -13,9 +13,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.control.plan import NotReadyError, Outcome, Plan
 from penstock.dataflow import Dataflow, OperatorId
-from penstock.policies.actions import Acquire, Action, Move, Pace, Release, Scale, Shed, Switch
+from penstock.policies.actions import Acquire, Action, Limit, Move, Pace, Release, Scale, Shed, Switch
 from penstock.policies.reasons import Reason
 from penstock.spark.act.executor_pool import ExecutorPool
+from penstock.spark.act.query_pace import QueryPace
 from penstock.spark.act.query_run import SparkQueryRun
 from penstock.spark.act.spreading import Place
 from penstock.spark.act.state_moves import MoveJob, StateMoves
@@ -111,10 +112,10 @@ class SparkRuntime:
         """
         self.spark, self.dataflow, self.query, self._options = spark, dataflow, query, options
         self._clock, self._restart = clock, restart
-        self._state_operators = dict(state_operators)
+        self._state_operators, self._sources = dict(state_operators), tuple(sources)
         self.capabilities = probe(spark)
         self._executors = Executors(spark)
-        self._pacing: Pacing | None = None
+        self._pace_of_run: QueryPace | None = None
         self._run_key = ""
         self._owns_pool = pool is None
         self.pool = pool or ExecutorPool(self._executors, DriverSettings(spark)).start()
@@ -181,7 +182,7 @@ class SparkRuntime:
                 moving=lambda: self.moves.moving,
                 tasks=self._tasks,
                 shuffles=self._shuffles,
-                interval_ms=self._interval_ms if can.pacing_interval.available else None,
+                pace=(lambda: self.pace.reading()) if can.pacing_interval.available else None,
                 ends=self._ends,
             ),
             clock=self._clock,
@@ -243,7 +244,9 @@ class SparkRuntime:
         if not self._owns_pool:
             return
         self.pool.close()
-        self.pool.touched.put_back({"executors": self.pool.put_back_target, **self.pool.wait.levers})
+        levers = self.pace.levers() if self.query.isActive else {}
+        levers |= {"executors": self.pool.put_back_target, **self.pool.wait.levers}
+        self.pool.touched.put_back(levers)
 
     @property
     def usage(self) -> Usage:
@@ -276,6 +279,8 @@ class SparkRuntime:
                 return self._release(action)
             case Pace(stream=None):
                 return self._pace(action)
+            case Limit():
+                return self._limit(action)
             case Scale():
                 return self._repartition(action)
             case _:
@@ -438,7 +443,7 @@ class SparkRuntime:
             return _outcome(action, "failed", "spark-refused", cause=str(cause))
         finally:
             self._restarting = False
-        self._pacing = None
+        self._pace_of_run = None
         self.moves = self._follow()
         self.looks = self._looks()
         self._assert_controls()
@@ -454,25 +459,39 @@ class SparkRuntime:
     def _pace(self, action: Pace) -> Outcome:
         if not self.capabilities.pacing_interval.available:
             return _unavailable(action, self.capabilities.pacing_interval)
-        pacing, wanted_ms = self._pace_of_run(), round(1e3 * action.deadline_s)
-        if pacing.interval_ms() == wanted_ms:
+        reading, wanted_ms = self.pace.reading(), round(1e3 * action.deadline_s)
+        if not reading.paceable:
+            return _outcome(action, "blocked", "not-paced", cause="its trigger has no interval")
+        if wanted_ms < 1e3 * reading.own_interval_s:
+            return _outcome(action, "blocked", "not-paced", cause="its owner's interval is longer")
+        if round(1e3 * reading.interval_s) == wanted_ms:
             return _outcome(action, "held", "already-so")
-        self.pool.touched.note(f"interval:{self._run_key}", pacing.interval_ms())
-        pacing.set_interval_ms(wanted_ms)
-        shown_ms = pacing.interval_ms()
+        shown_ms = self.pace.set_interval_ms(wanted_ms)
         status = "applied" if shown_ms == wanted_ms else "failed"
         return _outcome(action, status, "interval", interval_ms=shown_ms)
 
-    def _interval_ms(self) -> int:
-        try:
-            return self._pace_of_run().interval_ms()
-        except SparkInternalsError:
-            return 0  # a trigger without an interval
+    def _limit(self, action: Limit) -> Outcome:
+        if not self.capabilities.read_limits.available:
+            return _unavailable(action, self.capabilities.read_limits)
+        sources = list(self._sources)
+        index = sources.index(action.operator) if action.operator in sources else -1
+        limits = self.pace.reading().limits
+        if not 0 <= index < len(limits):
+            return _outcome(action, "blocked", "no-such-source", operator=action.operator)
+        if limits[index].own and not 0 < action.records <= limits[index].own:
+            return _outcome(action, "blocked", "not-paced", cause="its owner's read limit is lower")
+        if limits[index].now == action.records:
+            return _outcome(action, "held", "already-so")
+        if not self.pace.set_read_limit(index, action.records):
+            return _outcome(action, "blocked", "not-paced", cause="its source takes no limit in records")
+        return _outcome(action, "applied", "read-limit", records=action.records)
 
-    def _pace_of_run(self) -> Pacing:
-        if self._pacing is None:
-            self._pacing = Pacing(self.spark, self.query)
-        return self._pacing
+    @property
+    def pace(self) -> QueryPace:
+        """Of the present run."""
+        if self._pace_of_run is None:
+            self._pace_of_run = QueryPace(Pacing(self.spark, self.query), self._run_key, self.pool.touched)
+        return self._pace_of_run
 
     def _follow(self) -> StateMoves:
         """Take the present run of the query into account, instead of the one before."""

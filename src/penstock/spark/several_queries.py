@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.control.plan import NotReadyError, Outcome, Plan
 from penstock.dataflow import Dataflow, OperatorId, applications
-from penstock.policies.actions import Action, Move, Pace, Scale, Shed, Switch
+from penstock.policies.actions import Action, Limit, Move, Pace, Scale, Shed, Switch
 from penstock.policies.reasons import Reason
 from penstock.spark.internals.capabilities import Capabilities
 from penstock.spark.launch import launch
@@ -70,10 +70,10 @@ class SharedRuntime:
 
     def _owner(self, action: Action) -> SparkRuntime | None:
         match action:
-            case Shed() | Switch() | Move() | Scale(operator=str()):
+            case Shed() | Switch() | Move() | Limit() | Scale(operator=str()):
                 return self._part_of.get(OperatorId(action.operator or ""))
-            case Pace(stream=str(stream)):
-                return self._part_of.get(OperatorId(stream.partition("->")[0]))
+            case Pace(query=str(name)):
+                return next((p for p in self.parts if p.dataflow.name == name), None)
             case _:
                 return None
 

@@ -106,11 +106,19 @@ def _keep(snapshot: Snapshot, subject: str) -> float | None:
 
 
 def _deadline_s(snapshot: Snapshot, subject: str) -> float | None:
-    if subject == "batches":
-        return None if snapshot.batches is None else snapshot.batches.interval_s
+    if subject.startswith("query:"):
+        queries, name = snapshot.queries, subject.removeprefix("query:")
+        known = name in queries.names and bool(queries.interval_known[queries.names.index(name)])
+        return float(queries.interval_s[queries.names.index(name)]) if known else None
     stream = _stream_row(snapshot, subject)
     known = stream is not None and bool(snapshot.streams.known[stream])
     return float(snapshot.streams.deadline_s[stream]) if known else None
+
+
+def _read_limit(snapshot: Snapshot, subject: str) -> float | None:
+    row = _first(snapshot.sources.operator == snapshot.dataflow.row.get(OperatorId(subject), -1))
+    told = row is not None and bool(snapshot.sources.limitable[row])
+    return float(snapshot.sources.read_limit[row]) if told else None
 
 
 def _node(snapshot: Snapshot, subject: str) -> float | None:
@@ -141,6 +149,7 @@ METRICS: dict[str, Callable[[Snapshot, str], float | None]] = {
     "nodes": _nodes,
     "keep": _keep,
     "deadline_s": _deadline_s,
+    "read_limit": _read_limit,
     "node": _node,
     "backlog_records": _backlog,
     "cost_per_hour": lambda snapshot, _: float(snapshot.nodes.price_per_hour.sum()),

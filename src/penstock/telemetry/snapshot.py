@@ -178,6 +178,12 @@ class Sources(Table):
     oldest_s: Floats
     """Age of the oldest record not yet processed."""
     keep: Floats
+    read_limit: Floats
+    """Most records that a batch may read of it now; 0: all there are."""
+    own_limit: Floats
+    """The limit that the query's owner gave it: no higher one is set; 0: none."""
+    limitable: Bools
+    """Whether the runtime can set its read limit."""
     backlog_known: Bools
     """Whether `backlog_records` and `oldest_s` are: not every source can tell what waits in it."""
     known: Bools
@@ -288,6 +294,10 @@ class Queries(Table):
     interval_s: Floats
     """Shortest time between two batches now (0: one right after the other); only where `interval_known`."""
     interval_known: Bools
+    own_interval_s: Floats
+    """The interval that its owner gave it: no shorter one is set."""
+    paceable: Bools
+    """Whether the runtime can set the interval."""
     running_s: Floats
     """How long the batch under way has run; 0: none runs."""
     running_records: Floats

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from penstock.arrays import Floats
 from penstock.dataflow import Constraint
 from penstock.policies.actions import Cost, Expectation, Scale
+from penstock.policies.elasticity.batching import Situation, intervals, limits, situations, unpaced_s
 from penstock.policies.elasticity.foresight import Foresight
 from penstock.policies.elasticity.microbatch import BatchCost, batch_length_s, cores_to_drain, latency_s
 from penstock.policies.elasticity.options import NodeOptions
+from penstock.policies.elasticity.query_demand import Demand, cores_per_node, free_cores, work_cores
 from penstock.policies.policy import Notice, Proposal
 from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
-from penstock.telemetry.moments import totals
 
 STEADY = 1.1
 """A rate within this factor of its slow mean counts as steady."""
@@ -30,13 +31,14 @@ FAR = 4.0
 LONG = 2.0
 """A batch that runs this many times as long as expected says that the expectation is wrong."""
 TRIAL_REST_S = 600.0
-"""After a trial that had to be taken back, none is made at such a load for this long."""
+"""After a trial that had to be taken back, none is made at such a load for this long; after nodes did not come, these
+are not counted on."""
 MOST_MISSED = 120
 """Steps of a pause that are filled; one that lasts longer ends the series anyway."""
+COLD = 0.5
+"""Share of a new node's cores that do not count until it has settled."""
 NEAR_BEST = 1.1
 """Where no number of nodes holds a bound: a latency within this factor of the best that nodes can bring is near it."""
-LEAST_SHARE = 0.05
-"""Share of the cores that a query is taken to have however busy the others are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,81 +65,21 @@ class NodeMemory:
     changed_s: float = float("-inf")
     """When the number of nodes last changed."""
     nodes: int = 0
+    ready: int = 0
+    """Nodes that work."""
+    warm: int = 0
+    """Of these, how many worked before the last of them came."""
+    ready_s: float = float("-inf")
+    """When the last of them came."""
     asked: tuple[float, int] | None = None
     """When more nodes were asked for, and how many in all; until they work."""
+    refused_s: float = float("-inf")
+    """When nodes that were asked for had not come for so long that they are not counted on."""
     startup_s: float | None = None
     """How long nodes were seen to take to start."""
     usual_rps: float = 0.0
     """Slow mean of the rate of all queries."""
     trial: Trial | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Demand:
-    """What each query has to carry, in the order of `names`."""
-
-    names: tuple[str, ...]
-    rate_rps: Floats
-    """NaN where it is not known."""
-    backlog: Floats
-    keep: Floats
-    interval_s: Floats
-    running_s: Floats
-    """How long the batch under way has run."""
-    fresh: NDArray[np.bool_]
-    """Whether the figures of the query may be used at all."""
-    partitions: Floats
-    """Tasks of the widest stage; infinite where that is not known."""
-    constraints: tuple[tuple[int, Constraint], ...]
-    """With the query that each is about."""
-
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> Demand:
-        """From the sources of each query; a runtime without queries is one."""
-        queries, sources = snapshot.queries, snapshot.sources
-        count = max(1, len(queries))
-        mine = queries.of_operators(sources.operator) if len(queries) else np.zeros(len(sources), np.int64)
-        known = sources.known & np.isfinite(sources.produced_rps)
-        rate = totals(mine, np.where(known, sources.produced_rps, 0.0), count)
-        read = totals(mine, np.where(known, np.maximum(sources.read_rps, 0.0), 0.0), count)
-        passed = totals(mine, np.where(known, np.maximum(sources.read_rps, 0.0) * sources.keep, 0.0), count)
-        lowest = np.array(
-            [sources.keep[mine == q].mean() if (mine == q).any() else 1.0 for q in range(count)]
-        )
-        seen = totals(mine, known.astype(np.float64), count) > 0
-        of = snapshot.constraint_queries if len(queries) else np.zeros(len(snapshot.constraints), np.int64)
-        interval = 0.0 if snapshot.batches is None else snapshot.batches.interval_s
-        return cls(
-            names=queries.names if len(queries) else ("",),
-            rate_rps=np.where(seen, rate, np.nan),
-            backlog=totals(mine, np.where(known, sources.backlog_records, 0.0), count),
-            keep=np.where(read > 0, passed / np.where(read > 0, read, 1.0), lowest),
-            interval_s=queries.interval_s if len(queries) else np.full(1, interval),
-            running_s=queries.running_s if len(queries) else np.zeros(1),
-            fresh=(queries.known & queries.active) if len(queries) else np.ones(1, np.bool_),
-            partitions=_partitions(snapshot, count),
-            constraints=tuple(zip(of.tolist(), snapshot.dataflow.constraints, strict=True)),
-        )
-
-    @property
-    def total_rps(self) -> float:
-        """Of all queries whose rate is known."""
-        return float(np.nansum(self.rate_rps))
-
-
-def usable_cores(cores: Floats, partitions: float) -> Floats:
-    """Cores that a stage of so many tasks can use at once: tasks run in waves, and the last wave may be half empty."""
-    if not np.isfinite(partitions):
-        return cores
-    return np.asarray(partitions / np.ceil(partitions / np.maximum(cores, 1e-9) - 1e-9))
-
-
-def _partitions(snapshot: Snapshot, count: int) -> Floats:
-    widest = np.ones(count)
-    rows = np.arange(len(snapshot.operators))
-    mine = snapshot.queries.of_operators(rows) if len(snapshot.queries) else np.zeros(len(rows), np.int64)
-    np.maximum.at(widest, np.minimum(mine, count - 1), snapshot.operators.parallelism)
-    return np.where(widest > 1, widest, np.inf)  # a runtime that does not tell has 1 everywhere
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,32 +112,56 @@ class NodeElasticity:
     def decide(
         self, snapshot: Snapshot, memory: NodeMemory, options: NodeOptions
     ) -> tuple[Proposal, NodeMemory]:
-        """Scale the nodes, or say which bound cannot be held."""
+        """Scale the nodes and pace the queries, or say which bound cannot be held."""
         demand = Demand.of(snapshot)
         memory = _observed(snapshot, demand, memory, options)
+        rates = np.nan_to_num(demand.rate_rps)
+        soon, later = _foreseen(rates, memory, options)
+        found = _situations(snapshot, demand, memory, options, np.maximum(rates, soon))
+        proposal, memory = self._sized(snapshot, demand, memory, options, soon, later, found)
+        if not options.pacing:
+            return proposal, memory
+        fewer = [a.target for a in proposal.actions if isinstance(a, Scale) and a.target < a.current]
+        if fewer:  # the nodes that stay have to hold the bounds with the intervals set now
+            found = _situations(snapshot, demand, memory, options, np.maximum(rates, soon), nodes=fewer[0])
+        settled = snapshot.time_s - memory.changed_s >= options.settle_s and memory.asked is None
+        paced = intervals(snapshot, demand, found, options, settled=settled)
+        bounded = limits(snapshot, demand, found)
+        return replace(proposal, actions=(*proposal.actions, *paced, *bounded)), memory
+
+    def _sized(
+        self,
+        snapshot: Snapshot,
+        demand: Demand,
+        memory: NodeMemory,
+        options: NodeOptions,
+        soon: Floats,
+        later: Floats,
+        found: Mapping[int, list[Situation]],
+    ) -> tuple[Proposal, NodeMemory]:
         current, now_s = memory.nodes, snapshot.time_s
         known = [q for q, name in enumerate(demand.names) if memory.costs.get(name, BatchCost()).known]
         ours = [(q, c) for q, c in demand.constraints if q in known and np.isfinite(demand.rate_rps[q])]
         if not current or not ours:
             return Proposal(policy=self.name), memory
         rates = np.nan_to_num(demand.rate_rps)
-        soon, later = _foreseen(rates, memory, options)
         needs = [
             need_of(snapshot, demand, memory.costs, q, c, options, rates_rps=np.maximum(rates, soon))
             for q, c in ours
         ]
         need = max(needs, key=lambda n: n.nodes)
-        content = _content(snapshot, demand, memory, options)
+        late_s = unpaced_s(snapshot, found)
+        content = _content(snapshot, demand, memory, late_s, options)
         wants = need.nodes if all(n.feasible for n in needs) else max(need.nodes, current)
         if content and soon.sum() <= STEADY * rates.sum():
             wants = min(wants, current)
-        late = {
+        missed = {
             c.name
             for c, held in zip(snapshot.dataflow.constraints, _held(snapshot, options), strict=True)
             if not held
         }
         notices = tuple(
-            _out_of_reach(n, options) for n in needs if not n.feasible and n.constraint.name in late
+            _out_of_reach(n, options) for n in needs if not n.feasible and n.constraint.name in missed
         )
         # Not worth giving back what will be needed again before it could be had again.
         then = max(
@@ -207,7 +173,7 @@ class NodeElasticity:
         target = wants if wants > current else min(current, max(n for _, n in memory.wanted))
         if wants <= current and not (_patient(now_s, memory, options) and _certain(snapshot, demand, memory)):
             target = current
-        elif target == current and content and _trial_is_safe(snapshot, memory, rates.sum(), options):
+        elif target == current and content and _trial_is_safe(snapshot, memory, rates.sum(), late_s, options):
             target = current - 1
             memory = replace(memory, trial=Trial(time_s=now_s, nodes=target, rate_rps=float(rates.sum())))
         if target == current:
@@ -242,18 +208,17 @@ def need_of(
     """The fewest nodes that the model says hold one constraint with that load and the backlog, nothing shed."""
     cost, rate = costs[demand.names[query]], float(rates_rps[query])
     counts = np.arange(options.min_nodes, max(options.min_nodes, _limit(snapshot, options)) + 1)
-    cores = counts.astype(np.float64) * _cores_per_node(snapshot)
-    work = _work(demand, costs, rates_rps)
-    # The others' work is done by some of the cores; this query has the rest.
-    free = np.maximum(cores - (work.sum() - work[query]), LEAST_SHARE * cores)
-    free = np.minimum(free, usable_cores(cores, float(demand.partitions[query])))
-    o, s, interval = cost.overhead_on(free), cost.record_s, float(demand.interval_s[query])
+    cores = counts.astype(np.float64) * cores_per_node(snapshot)
+    # A longer interval is given up before a node is bought for it.
+    work = work_cores(demand, costs, rates_rps, demand.least_interval_s)
+    free = free_cores(demand, query, cores, work)
+    o, s, interval = cost.overhead_on(free), cost.record_s, float(demand.least_interval_s[query])
     bound = constraint.bound_ms / 1e3
     predicted = latency_s(o, s, rate, free, interval, constraint.statistic, cost.variation)
     keeps_up = work.sum() / cores <= options.utilisation
     holds = (predicted <= options.margin * bound) & keeps_up
     # What one ordinary batch holds is no backlog: it is read by the next one.
-    length = batch_length_s(o, s, rate, free, interval)[-1]
+    length = max(batch_length_s(o, s, rate, free, interval)[-1], demand.interval_s[query])
     spare = max(0.0, float(demand.backlog[query]) - 2 * rate * (length if np.isfinite(length) else bound))
     drains = (spare <= 0) | (
         free >= cores_to_drain(float(o[-1]), s, rate, spare, options.catch_up_s, bound / 2) - 1e-9
@@ -278,16 +243,31 @@ def need_of(
     )
 
 
-def _work(demand: Demand, costs: Mapping[str, BatchCost], rates_rps: Floats) -> Floats:
-    """Cores that each query keeps busy: with its records, and with the tasks of its batches where these come at a pace.
-
-    A query whose batches follow one another fills what is free with tasks, and yields it.
-    """
-    known = [costs.get(name, BatchCost()) for name in demand.names]
-    fixed_s = np.array([c.overhead_s for c in known])
-    tasks = np.array([c.task_core_s for c in known]) / np.maximum(demand.interval_s, fixed_s + 1e-9)
-    paced = demand.interval_s > 0
-    return np.array([c.record_s for c in known]) * rates_rps + np.where(paced, tasks, 0.0)
+def _situations(
+    snapshot: Snapshot,
+    demand: Demand,
+    memory: NodeMemory,
+    options: NodeOptions,
+    rates_rps: Floats,
+    nodes: int | None = None,
+) -> dict[int, list[Situation]]:
+    """The queries on the cores that work now, or on those of fewer nodes; a new node is slow at first."""
+    cores, each = float(snapshot.nodes.cores[snapshot.nodes.staying].sum()), cores_per_node(snapshot)
+    cold = snapshot.time_s - memory.ready_s < options.settle_s and memory.warm > 0
+    if cold:
+        cores -= COLD * each * (memory.ready - memory.warm)
+    if nodes is not None:
+        cores = min(cores, nodes * each)
+    startup_s = options.startup_s if memory.startup_s is None else memory.startup_s
+    return situations(
+        snapshot,
+        demand,
+        memory.costs,
+        rates_rps=rates_rps,
+        nodes_cores=cores,
+        startup_s=startup_s,
+        may_grow=cold or (memory.asked is not None and snapshot.time_s - memory.refused_s > TRIAL_REST_S),
+    )
 
 
 def _observed(snapshot: Snapshot, demand: Demand, memory: NodeMemory, options: NodeOptions) -> NodeMemory:
@@ -297,16 +277,17 @@ def _observed(snapshot: Snapshot, demand: Demand, memory: NodeMemory, options: N
     current, ready = int(staying.sum()), int((staying & nodes.ready).sum())
     costs = {name: memory.costs.get(name, BatchCost()) for name in demand.names}
     changed_s = now_s if current != memory.nodes else memory.changed_s
+    came = ready > memory.ready
+    ready_s = now_s if came else memory.ready_s
     # At the start, and when a node comes, everything is cold: batches that began then teach nothing about later ones.
     # One of them with a large backlog would outweigh a hundred ordinary ones, so what it said counts only until the
     # first that began later.
-    settled_s, cold = now_s - changed_s - options.settle_s, set(memory.cold)
+    settled_s, cold = now_s - max(changed_s, ready_s) - options.settle_s, set(memory.cold)
     if snapshot.batches is not None and settled_s >= 0:
         cores = float(nodes.cores[staying & nodes.ready].sum())
-        work = _work(demand, costs, np.nan_to_num(demand.rate_rps))
+        work = work_cores(demand, costs, np.nan_to_num(demand.rate_rps), demand.interval_s)
         for q, name in enumerate(demand.names):
-            free = max(cores - float(work.sum() - work[q]), LEAST_SHARE * cores)
-            free = min(free, float(usable_cores(np.array([cores]), float(demand.partitions[q]))[0]))
+            free = float(free_cores(demand, q, np.array([cores]), work)[0])
             mine = snapshot.batches.of_query(q) if len(snapshot.queries) else snapshot.batches
             warm = mine.duration_s <= settled_s
             if not costs[name].known:
@@ -325,13 +306,13 @@ def _observed(snapshot: Snapshot, demand: Demand, memory: NodeMemory, options: N
         foresight = foresight.observe(demand.rate_rps)
     rate = demand.total_rps
     fade = float(np.exp(-snapshot.interval_s / options.shrink_after_s))
-    asked, startup_s, trial = memory.asked, memory.startup_s, memory.trial
+    asked, startup_s, trial, refused_s = memory.asked, memory.startup_s, memory.trial, memory.refused_s
     if asked is not None and ready >= asked[1]:
         took = now_s - asked[0]
         startup_s = took if startup_s is None else startup_s + 0.5 * (took - startup_s)
         asked = None
     elif asked is not None and now_s - asked[0] > 4 * options.startup_s:
-        asked = None  # refused, or given up: the next growth is timed afresh
+        asked, refused_s = None, now_s  # refused, or given up: the next growth is timed afresh
     if trial is not None and now_s - trial.time_s > TRIAL_REST_S:
         trial = None
     return replace(
@@ -342,8 +323,12 @@ def _observed(snapshot: Snapshot, demand: Demand, memory: NodeMemory, options: N
         names=demand.names,
         changed_s=changed_s,
         nodes=current,
+        ready=ready,
+        warm=memory.ready if came else min(memory.warm, ready),
+        ready_s=ready_s,
         asked=asked,
         startup_s=startup_s,
+        refused_s=refused_s,
         usual_rps=fade * memory.usual_rps + (1 - fade) * rate if memory.usual_rps else rate,
         trial=trial,
     )
@@ -362,7 +347,9 @@ def _foreseen(rates: Floats, memory: NodeMemory, options: NodeOptions) -> tuple[
     return soon, np.maximum(soon, later)
 
 
-def _content(snapshot: Snapshot, demand: Demand, memory: NodeMemory, options: NodeOptions) -> bool:
+def _content(
+    snapshot: Snapshot, demand: Demand, memory: NodeMemory, late_s: Floats, options: NodeOptions
+) -> bool:
     """Whether all bounds are held with room to spare, and will be: by far, or under a load that stays as it is."""
     table, rate = snapshot.constraints, demand.total_rps
     # What waits in the steady state is what comes in the two batches of a record's latency at most.
@@ -370,14 +357,18 @@ def _content(snapshot: Snapshot, demand: Demand, memory: NodeMemory, options: No
     if not _held(snapshot, options).all() or demand.backlog.sum() > ordinary:
         return False
     steady = memory.usual_rps / STEADY <= rate <= STEADY * memory.usual_rps
-    return steady or bool(np.all(FAR * table.latency_s <= options.margin * table.bound_s))
+    if steady:
+        return True
+    work = work_cores(demand, memory.costs, np.nan_to_num(demand.rate_rps), demand.least_interval_s).sum()
+    keeps_up = work <= memory.nodes * cores_per_node(snapshot)
+    return bool(keeps_up and np.all(FAR * late_s <= options.margin * table.bound_s))
 
 
 def _certain(snapshot: Snapshot, demand: Demand, memory: NodeMemory) -> bool:
     """Whether enough is known to give something back: every query is seen, and no batch runs longer than it should."""
     if not demand.fresh.all() or snapshot.constraints.at_least.any():
         return False
-    cores = np.full(1, max(1.0, memory.nodes * _cores_per_node(snapshot)))
+    cores = np.full(1, max(1.0, memory.nodes * cores_per_node(snapshot)))
     for q, name in enumerate(demand.names):
         cost, rate = memory.costs[name], float(np.nan_to_num(demand.rate_rps[q]))
         overhead_s, interval_s = cost.overhead_on(cores), float(demand.interval_s[q])
@@ -393,7 +384,9 @@ def _held(snapshot: Snapshot, options: NodeOptions) -> NDArray[np.bool_]:
     return np.asarray(table.known & (table.latency_s <= options.margin * table.bound_s))
 
 
-def _trial_is_safe(snapshot: Snapshot, memory: NodeMemory, rate: float, options: NodeOptions) -> bool:
+def _trial_is_safe(
+    snapshot: Snapshot, memory: NodeMemory, rate: float, late_s: Floats, options: NodeOptions
+) -> bool:
     """Whether one node fewer may be tried: if it turned out wrong, the bounds would still hold until it is back.
 
     At worst all cores are busy now; then lag grows by the share of the node given up, until a new one works.
@@ -408,8 +401,7 @@ def _trial_is_safe(snapshot: Snapshot, memory: NodeMemory, rate: float, options:
         return False
     startup_s = options.startup_s if memory.startup_s is None else memory.startup_s
     lag_s = (startup_s + options.settle_s + 2 * snapshot.interval_s) / memory.nodes
-    table = snapshot.constraints
-    return bool(np.all(table.latency_s + 2 * lag_s <= options.margin * table.bound_s))
+    return bool(np.all(late_s + 2 * lag_s <= options.margin * snapshot.constraints.bound_s))
 
 
 def _patient(now_s: float, memory: NodeMemory, options: NodeOptions) -> bool:
@@ -423,12 +415,6 @@ def _patience_s(memory: NodeMemory, options: NodeOptions) -> float:
     """How long fewer nodes must have sufficed: not long where the load to come is known."""
     foresees = memory.foresight is not None and memory.foresight.season_steps > 0
     return min(options.settle_s, options.shrink_after_s) if foresees else options.shrink_after_s
-
-
-def _cores_per_node(snapshot: Snapshot) -> float:
-    nodes = snapshot.nodes
-    known = nodes.known & (nodes.cores > 0)
-    return float(nodes.cores[known].mean()) if known.any() else float(nodes.cores.mean())
 
 
 def _limit(snapshot: Snapshot, options: NodeOptions) -> int:

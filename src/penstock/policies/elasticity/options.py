@@ -23,6 +23,13 @@ class NodeOptions:
     """Seconds after a change in which only growth is decided: a new node is cold at first."""
     utilisation: float = 0.85
     """Highest busy share (0..1) of the cores that is planned for."""
+    pacing: bool = True
+    """Whether trigger intervals and read limits of queries are set, where their owners allow it."""
+    pace_share: float = 0.6
+    """Share (0..1] of the bound that records may be late with a longer interval; less than `margin`, so that no node
+    is bought for it."""
+    surge: float = 3.0
+    """Largest sudden rise of the load, as a factor of 1 or more, that a longer interval leaves room for."""
     startup_s: float = 15.0
     """Seconds from asking for a node until it works, before this has been measured."""
     caution: float = 1.0

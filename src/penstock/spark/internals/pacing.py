@@ -36,6 +36,7 @@ class Source:
     kind: str
     description: str
     limit: str
+    """As `restore_read_limit` takes it; `?` and its class where it could not be made again."""
     accepts: tuple[LimitKind, ...]
 
 
@@ -72,7 +73,7 @@ class Pacing:
                     index=index,
                     kind=stream.getClass().getSimpleName(),
                     description=stream.toString(),
-                    limit=limit.toString(),
+                    limit=_described(limit),
                     accepts=_LIMITS_OF.get(stream.getClass().getSimpleName(), ()),
                 )
                 for index, (stream, limit) in enumerate(self._streams())
@@ -84,19 +85,15 @@ class Pacing:
             raise ValueError(f"a read limit is at least 1, not {count}")
         with reaching(LIMIT):
             chosen = self._source(source)
+            if chosen.limit.startswith("?"):
+                raise SparkInternalsError(LIMIT, f"a {chosen.limit[1:]} could not be put back, so it stays")
             if kind not in chosen.accepts:
                 accepts = ", ".join(chosen.accepts) or "none"
                 raise SparkInternalsError(LIMIT, f"{chosen.kind} takes no limit in {kind} (takes: {accepts})")
             self._swap(source, self._limit(chosen, kind, count))
 
-    def read_limit(self, *, source: int = 0) -> str:
-        """Return the present limit of a source as a text that `restore_read_limit` takes."""
-        with reaching(LIMIT):
-            self._source(source)
-            return _described(self._streams()[source][1])
-
     def restore_read_limit(self, text: str, *, source: int = 0) -> None:
-        """Set a limit that `read_limit` described, from the next micro-batch on."""
+        """Set a limit that `sources` described, from the next micro-batch on."""
         with reaching(LIMIT):
             self._source(source)
             self._swap(source, self._described_limit(text))
@@ -123,10 +120,13 @@ class Pacing:
         return getattr(factory, kind)(*(int(number) for number in rest.split(":")))
 
     def _streams(self) -> list[tuple[Any, Any]]:
-        """Return (source, limit) pairs in an order that swaps do not change."""
-        pairs = self._execution.uniqueSources().toSeq()
-        found = [(pairs.apply(i)._1(), pairs.apply(i)._2()) for i in range(pairs.size())]
-        return sorted(found, key=lambda pair: (pair[0].toString(), pair[0].hashCode()))
+        """Return (source, limit) pairs in the order in which the progress lists the sources."""
+        sources, limits = self._execution.sources(), self._execution.uniqueSources()
+        if sources is None:
+            return []
+        distinct = sources.distinct()
+        found = [(one, limits.get(one)) for one in (distinct.apply(i) for i in range(distinct.size()))]
+        return [(one, limit.get()) for one, limit in found if limit.isDefined()]
 
     def _limit(self, source: Source, kind: LimitKind, count: int) -> Any:
         view = jvm(self._spark)
@@ -150,7 +150,7 @@ class Pacing:
 
 
 def _described(limit: Any) -> str:
-    """Return a limit as a text; one that cannot be made again raises, so that it is not replaced."""
+    """Return a limit as a text; one that cannot be made again is told by its class, and not replaced."""
     kind = limit.getClass().getSimpleName()
     match kind:
         case "ReadAllAvailable":
@@ -165,7 +165,7 @@ def _described(limit: Any) -> str:
             return f"minRows:{limit.minRows()}:{limit.maxTriggerDelayMs()}"
         case "PythonStreamingSourceReadLimit":
             return f"python:{limit.json()}"
-    raise SparkInternalsError(LIMIT, f"a {kind} could not be put back, so it stays")
+    return f"?{kind}"
 
 
 def python_limits_reason(spark: SparkSession) -> str | None:

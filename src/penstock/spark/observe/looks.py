@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.spark.act.query_pace import PaceReading
 from penstock.spark.act.spreading import Place
 from penstock.spark.internals.gateway import progress_since
 from penstock.spark.internals.running import Standing, Standings
@@ -51,7 +52,8 @@ class Look:
     """How long the batch under way has run; 0: none runs."""
     ends: Mapping[int, EndOffsets] = field(default_factory=dict)
     """By position of the source: what its broker says, where it could be asked."""
-    interval_s: float | None = None
+    pace: PaceReading | None = None
+    """Its trigger interval and read limits."""
     places: Mapping[Place, str | None] = field(default_factory=dict)
     moving: frozenset[Place] = frozenset()
     tasks: Mapping[int, TaskTable] = field(default_factory=dict)
@@ -71,7 +73,7 @@ class Gauges:
     moving: Callable[[], frozenset[Place]] = frozenset
     tasks: TaskMetrics | None = None
     shuffles: Shuffles | None = None
-    interval_ms: Callable[[], int | None] | None = None
+    pace: Callable[[], PaceReading] | None = None
     ends: Callable[[Standing], Mapping[int, EndOffsets]] | None = None
     """Asks the brokers of the query's sources."""
 
@@ -113,7 +115,7 @@ class Looks:
             standing=standing,
             running_s=running_s,
             ends=_asked(gauges.ends, standing, warnings),
-            interval_s=_interval_s(gauges, warnings),
+            pace=_read(gauges.pace, None, warnings) if gauges.pace is not None else None,
             places=_read(gauges.places, {}, warnings) if gauges.places is not None else {},
             moving=gauges.moving(),
             tasks=self._tasks(batches, warnings),
@@ -190,11 +192,6 @@ def _asked(
     if ends is None or standing is None:
         return {}
     return _read(lambda: ends(standing), {}, warnings)
-
-
-def _interval_s(gauges: Gauges, warnings: list[str]) -> float | None:
-    interval_ms = _read(gauges.interval_ms, None, warnings) if gauges.interval_ms is not None else None
-    return interval_ms / 1e3 if interval_ms is not None else None
 
 
 def _read(gauge: Callable[[], Any], otherwise: T, warnings: list[str]) -> T:

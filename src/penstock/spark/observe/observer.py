@@ -8,6 +8,7 @@ import numpy as np
 
 from penstock.dataflow import Dataflow, OperatorId
 from penstock.dataflow.graph import Statistic
+from penstock.spark.act.query_pace import PaceReading, SourceLimit
 from penstock.spark.act.spreading import Place
 from penstock.spark.observe.latency_windows import (
     QUANTILES,
@@ -22,6 +23,7 @@ from penstock.spark.observe.latency_windows import (
 from penstock.spark.observe.looks import Look
 from penstock.spark.observe.operator_totals import OperatorTotals
 from penstock.spark.observe.progress import BatchProgress
+from penstock.spark.observe.read_all_source import ReadAllSource
 from penstock.spark.observe.source_rates import SourceFacts, SourceReader
 from penstock.spark.observe.stage_costs import StageCosts
 from penstock.spark.observe.task_measures import SinkRecord, TaskRecord
@@ -149,6 +151,10 @@ class Observer:
         return look.running_s + now_s - look.time_s if look is not None and look.running_s else 0.0
 
     def _source_table(self, facts: Sequence[SourceFacts]) -> Sources:
+        pace = self._look.pace if self._look is not None else None
+        # A source that does not tell what waits in it is not limited: nobody would see how late its records are.
+        limits = pace.limits if pace is not None and len(pace.limits) == len(facts) else ()
+        limits = limits or (SourceLimit(now=0.0, own=0.0, settable=False),) * len(facts)
         return Sources.blank(
             len(facts),
             operator=[self._flow.row[id_] for id_ in self._sources],
@@ -157,6 +163,15 @@ class Observer:
             backlog_records=[f.backlog_records for f in facts],
             oldest_s=[f.oldest_s for f in facts],
             keep=[self._totals.keep(id_) for id_ in self._sources],
+            read_limit=[limit.now for limit in limits],
+            own_limit=[limit.own for limit in limits],
+            limitable=[
+                limit.settable
+                and reader.tells_backlog
+                and fact.backlog_known
+                and not isinstance(reader, ReadAllSource)  # it takes what is read for all there is
+                for limit, reader, fact in zip(limits, self._sources.values(), facts, strict=True)
+            ],
             backlog_known=[f.backlog_known for f in facts],
             known=[f.known for f in facts],
         )
@@ -167,14 +182,17 @@ class Observer:
         if look is None:
             return Queries.blank(1, names=(self._flow.name,), last_operator=len(self._flow.operators) - 1)
         standing, fresh, running_s = look.standing, self._is_fresh(now_s), self._running_s(now_s)
+        pace = look.pace or PaceReading()
         records = [r.running_records() for r in self._sources.values()]
         known = running_s > 0 and bool(records) and None not in records
         return Queries.blank(
             1,
             names=(self._flow.name,),
             last_operator=len(self._flow.operators) - 1,
-            interval_s=look.interval_s or 0.0,
-            interval_known=fresh and look.interval_s is not None,
+            interval_s=pace.interval_s,
+            interval_known=fresh and look.pace is not None,
+            own_interval_s=pace.own_interval_s,
+            paceable=pace.paceable,
             running_s=running_s,
             running_records=sum(r for r in records if r is not None) if known else 0.0,
             records_known=fresh and known,
@@ -311,7 +329,7 @@ class Observer:
             fixed_s=np.array([b.fixed_s for b in batches]),
             busy_s=np.array([busy_s[b.batch_id] for b in batches]),
             task_core_s=np.array([task_core_s[b.batch_id] for b in batches]),
-            interval_s=(self._look.interval_s or 0.0) if self._look is not None else 0.0,
+            interval_s=self._look.pace.interval_s if self._look is not None and self._look.pace else 0.0,
         )
 
     def _places(self) -> dict[tuple[OperatorId, int], str]:

@@ -34,7 +34,7 @@ class ReadAllSource(PlainSource):
                 self._produced_rps = source.records / gap_s
             self._began_s = batch.began_s
         self._rests = not look.running_s and not look.batches
-        self._interval_s = look.interval_s or 0.0
+        self._interval_s = look.pace.interval_s if look.pace is not None else 0.0
 
     def facts(self, now_s: float, *, fresh_s: float) -> SourceFacts:
         """What came per second between the last two batches, and what came since."""
