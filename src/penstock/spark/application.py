@@ -392,7 +392,8 @@ class ApplicationRuntime:
             **self.pool.wait.levers,
         }
         for part in self._parts.values():
-            levers |= part.runtime.pace.levers()
+            with suppress(SparkInternalsError):  # a query that ended has its pace no more
+                levers |= part.runtime.pace.levers()
         self.pool.touched.put_back(levers)
 
 
