@@ -33,7 +33,6 @@ from penstock.spark.internals.capabilities import probe
 from penstock.spark.internals.driver_settings import DriverSettings
 from penstock.spark.internals.errors import SparkInternalsError
 from penstock.spark.internals.executors import Executors
-from penstock.spark.internals.first_limits import FirstLimits
 from penstock.spark.internals.state import StatePartitions
 from penstock.spark.observe.executor_nodes import ExecutorNodes
 from penstock.spark.observe.looks import Look
@@ -103,7 +102,6 @@ class ApplicationRuntime:
         self.only_observes: str | None = None
         """Why nothing is changed, None where this pilot is in charge."""
         self._began, self._most_seen = False, 1
-        self._first_limits: FirstLimits | None = None
 
     @property
     def dataflow(self) -> Dataflow:
@@ -212,9 +210,6 @@ class ApplicationRuntime:
         if opened is None:
             return None
         session, running = opened
-        limits = self._first_limits.take(query.run_id) if self._first_limits is not None else ()
-        for index in (i for i, rows in enumerate(limits) if rows):
-            self.pool.touched.note(f"read-limit:{query.run_id}:{index}", "all")
         try:
             early = running.lastProgress is None
             sources = sources_of(session, running, running=self.capabilities.running_batch.available)
@@ -324,20 +319,7 @@ class ApplicationRuntime:
             told = part.runtime.apply(replace(plan, actions=tuple(plan.actions[i] for i in rows)))
             outcomes.update(zip(rows, told, strict=False))
             decided.extend(told[len(rows) :])
-            self._limit_first_batch(part)
         return (*(outcomes[i] for i in range(len(mine))), *decided)
-
-    def _limit_first_batch(self, part: _Part) -> None:
-        """If the query is started again, its first batch is limited as this run is."""
-        if not self.capabilities.read_limits.available:
-            return
-        with suppress(SparkInternalsError):
-            limits = part.runtime.pace.limits
-            if self._first_limits is None and any(one.now != one.own for one in limits):
-                self._first_limits = FirstLimits(self.spark)
-            if self._first_limits is not None:
-                ours = [int(one.now) if one.now != one.own else 0 for one in limits]
-                self._first_limits.want(part.query.id, ours)
 
     def _owner(self, action: Action) -> _Part:
         parts = list(self._parts.values())
@@ -375,9 +357,6 @@ class ApplicationRuntime:
                 with suppress(Exception):
                     call.result(CLOSE_S)  # it may be opening a query at this moment, or changing one
         self._worker.close()
-        if self._first_limits is not None:
-            with suppress(SparkInternalsError):
-                self._first_limits.close()
         for part in self._parts.values():
             part.runtime.close()
         if self._began:
