@@ -47,7 +47,7 @@ def test_a_backlog_of_two_minutes_is_worked_off_in_bounded_batches(
     topic = kafka_broker.create_topic("orders")
     query = started(local_spark, kafka_broker, topic, tmp_path)
     limits: list[int] = []
-    with penstock.attach(local_spark, latency_ms=8_000, interval_s=1.0) as pilot:
+    with penstock.attach(local_spark, latency_ms=8_000, pacing=True, interval_s=1.0) as pilot:
         pilot.loop.subscribers.append(
             lambda cycle, _: limits.extend(
                 o.action.records

@@ -34,6 +34,7 @@ def attach(
     goals: Mapping[str, Goals] | None = None,
     min_executors: int = 1,
     max_executors: int | None = None,
+    pacing: bool = False,
     mode: Mode = "act",
     policies: Sequence[PolicyRun] | None = None,
     interval_s: float = 5.0,
@@ -47,7 +48,8 @@ def attach(
     Follows the application: all its queries, those that start later and those that start again under the same name.
     `latency_ms` applies to every query unless `goals` has an entry with its name. With any latency goal the
     elasticity policy holds it with `min_executors` to `max_executors` (default: as many as there have been); `policies`
-    may be given instead. `mode` is observe (look and write down), recommend (decide and explain as well) or act.
+    may be given instead. With `pacing` it also sets trigger intervals and read limits. `mode` is observe (look and
+    write down), recommend (decide and explain as well) or act.
 
     The pilot works at once, on a thread of its own, until `stop`, the end of the `with` block, or the end of the
     application. Queries go on as they are, and what was changed for the time of control is put back.
@@ -67,7 +69,7 @@ def attach(
     given = dict(goals or {})
     if policies is None:
         bounded = latency_ms is not None or any(g.latency_ms is not None for g in given.values())
-        options = ElasticityOptions(min_nodes=min_executors, max_nodes=most)
+        options = ElasticityOptions(min_nodes=min_executors, max_nodes=most, pacing=pacing)
         policies = [PolicyRun(policy=Elasticity(), options=options)] if bounded else []
         # Silent where no query has `penstock.alternates` or `penstock.shed`. Spark spreads stateless work itself.
         policies.append(PolicyRun(policy=Provisioning(), options=ProvisioningOptions()))

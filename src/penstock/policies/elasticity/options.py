@@ -23,8 +23,8 @@ class NodeOptions:
     """Seconds after a change in which only growth is decided: a new node is cold at first."""
     utilisation: float = 0.85
     """Highest busy share (0..1) of the cores that is planned for."""
-    pacing: bool = True
-    """Whether trigger intervals and read limits of queries are set, where their owners allow it."""
+    pacing: bool = False
+    """Whether trigger intervals and read limits of queries are set too, where their owners left them open."""
     pace_share: float = 0.6
     """Share (0..1] of the bound that records may be late with a longer interval; less than `margin`, so that no node
     is bought for it."""
