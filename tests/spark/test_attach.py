@@ -98,7 +98,7 @@ def test_the_loop_is_not_late_because_spark_is(
         return prompt(self, plan)
 
     monkeypatch.setattr(SparkRuntime, "apply", slow)
-    pace = Planned(action=Pace(reason=WHY, deadline_s=3.0), policy="test")
+    pace = Planned(action=Pace(reason=WHY, query="slow", deadline_s=3.0), policy="test")
     began_s = time.monotonic()
     (outcome,) = runtime.apply(Plan(time_s=time.time(), actions=(pace,)))
     assert outcome.status == "deferred"

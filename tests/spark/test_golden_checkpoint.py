@@ -47,14 +47,16 @@ def test_a_checkpoint_of_old_goes_on(
     with tarfile.open(GOLDEN / "checkpoint.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
     write_input(tmp_path / "in", ROWS)
-    # Spark's log of the files it has read names their folder, which is another one now.
-    log = tmp_path / "checkpoint" / "sources" / "0" / "0"
-    log.write_text(re.sub(r"file://[^\"]*/in/", f"file://{tmp_path}/in/", log.read_text()))
-    (log.parent / ".0.crc").unlink()
+    # Spark notes whole paths: of the files it has read, and of the schema of its state. The folder is another one now.
+    checkpoint = tmp_path / "checkpoint"
+    for note in (checkpoint / "sources/0/0", checkpoint / "state/0/_metadata/v2/0"):
+        moved = re.sub(r"file:(//)?/[^\"]*?/(in|checkpoint)/", rf"file:\1{tmp_path}/\2/", note.read_text())
+        note.write_text(moved)
+        (note.parent / f".{note.name}.crc").unlink()
     write_input(tmp_path / "in", 0)
     os.utime(tmp_path / "in" / f"{ROWS}.parquet", (WRITTEN_S + 60, WRITTEN_S + 60))
     dataflow = sums_flow(tmp_path / "in", tmp_path / "out")
-    compiled = compile_dataflow(local_spark, dataflow, checkpoint=tmp_path / "checkpoint", state_partitions=3)
+    compiled = compile_dataflow(local_spark, dataflow, checkpoint=checkpoint, state_partitions=3)
     with seeded(local_spark, ControlDocument(current={"keep:in": 0.5})):
         query = compiled.start(available_now=True)
     assert query.awaitTermination(250)
