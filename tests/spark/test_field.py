@@ -126,6 +126,7 @@ def assert_as_before(left: dict[str, Any]) -> None:
     assert left["settings"] == UNTOUCHED
 
 
+@pytest.mark.slow  # goes by the clock: with 200 state partitions it needs a machine that nobody else uses
 def test_readme_as_it_stands(cluster: LoopbackCluster, kafka_broker: KafkaBroker, tmp_path: Path) -> None:
     topic = kafka_broker.create_topic("readme")
     with driving("readme", cluster, kafka_broker, topic, tmp_path) as drive:
