@@ -122,7 +122,7 @@ class SparkRuntime:
         self._brokers: Brokers | None = None
         self.moves = self._follow()
         can = self.capabilities
-        self._tasks = TaskMetrics(spark, str(query.runId)) if can.task_metrics.available else None
+        self._tasks = TaskMetrics(spark) if can.task_metrics.available else None
         self._shuffles = Shuffles(spark) if can.shuffle_matrix.available and state_operators else None
         self.looks = self._looks()
         self.observer = Observer(
@@ -238,10 +238,9 @@ class SparkRuntime:
         if self._frames is not None and self._controls and self.query.isActive:
             with suppress(SparkInternalsError):
                 set_controls(self.query, self._frames.untouched)
-        for gauge in (self._brokers, self._tasks):
-            if gauge is not None:
-                with suppress(SparkInternalsError):
-                    gauge.close()
+        if self._brokers is not None:
+            with suppress(SparkInternalsError):
+                self._brokers.close()
         if not self._owns_pool:
             return
         self.pool.close()

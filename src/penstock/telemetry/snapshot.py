@@ -33,8 +33,6 @@ class Nodes(Table):
     cores: Floats
     speed: Floats
     """Observed speed of a core relative to the reference core."""
-    speed_known: Bools
-    """Whether `speed` was inferred from tasks, the executor beside the others; else it is that of the machine class."""
     own_cpu: Floats
     """Cores that our tasks on the node kept busy."""
     foreign_cpu: Floats
@@ -125,16 +123,7 @@ class Tasks(Table):
     interarrival_s: Moments
     latency_s: Moments
     """Task latency as its operator declares it (read-ready or read-write)."""
-    remote_bytes: Floats
-    """Of `bytes_in`, those from other hosts; where `runtime_known`, as is what follows."""
-    gc_s: Floats
-    spilled_bytes: Floats
-    runtime_known: Bools
-    state_rows: Floats
-    """Where `state_known`."""
     state_bytes: Floats
-    state_known: Bools
-    """Whether state was measured, also in an interval before."""
     moving: Bools
     known: Bools
 
