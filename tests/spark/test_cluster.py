@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
+from penstock.errors import InputError
 from penstock.spark.cluster.loopback import (
     ClusterError,
     ClusterState,
@@ -81,7 +82,7 @@ def test_kill_minus_nine_leaves_nothing(tmp_path: Path, victim: str) -> None:
 
 @pytest.mark.parametrize("options", [{"workers": 0}, {"workers": 251}, {"cores": 0}, {"cpus": 1.5}])
 def test_nonsense_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="not"):
+    with pytest.raises(InputError, match="not"):
         LoopbackCluster(**options)
 
 

@@ -21,7 +21,7 @@ from urllib.request import urlopen
 import psutil
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from penstock.errors import UserError
+from penstock.errors import InputError, UserError
 from penstock.spark.cluster.java import find_java
 from penstock.spark.session import spark_jars
 
@@ -101,11 +101,11 @@ class LoopbackCluster:
         detached: bool = False,
     ) -> None:
         if not 1 <= workers <= 250:
-            raise ValueError(f"1 to 250 workers fit on loopback addresses, not {workers}")
+            raise InputError(f"1 to 250 workers fit on loopback addresses, not {workers}")
         if cores < 1:
-            raise ValueError(f"a worker needs at least one core, not {cores}")
+            raise InputError(f"a worker needs at least one core, not {cores}")
         if cpus is not None and not 0.05 <= cpus <= cores:
-            raise ValueError(f"a worker of {cores} cores can use 0.05 to {cores} CPUs, not {cpus:g}")
+            raise InputError(f"a worker with {cores} core(s) can use 0.05 to {cores} CPUs, not {cpus:g}")
         self._workers, self._cores, self._memory, self._pin = workers, cores, memory, pin
         self._cpus, self._detached = cpus, detached
         self._temporary = None if run_dir else tempfile.TemporaryDirectory(prefix="penstock-cluster-")
