@@ -65,6 +65,7 @@ class Field:
         while True:
             with suppress(SparkInternalsError):
                 self.seen.append((time.time(), len(self.executors.list())))
+                written(self.folder / "executors", str(self.seen[-1][1]))
             time.sleep(0.5)
 
     def numbers(self) -> DataFrame:
@@ -113,6 +114,12 @@ class Field:
         return wait(done, limit_s)
 
 
+def written(file: Path, text: str) -> None:
+    """All of it or nothing: the parent reads it at any moment."""
+    file.with_suffix(".part").write_text(text)
+    os.replace(file.with_suffix(".part"), file)
+
+
 def wait(holds: Callable[[], Any], limit_s: float) -> bool:
     deadline_s = time.monotonic() + limit_s
     while time.monotonic() < deadline_s:
@@ -133,7 +140,7 @@ def readme(field: Field) -> dict[str, Any]:
     query = field.scored()
 
     def stop() -> None:
-        field.told(lambda: ended(field, "fed"), 400)
+        field.told(lambda: ended(field, "fed"), 900)
         query.processAllAvailable()
         query.stop()
 
@@ -194,10 +201,10 @@ def watched(field: Field) -> dict[str, Any]:
         def tell() -> None:
             while True:
                 rows = [row_of(c) for c in pilot.journal.cycles(str(pilot.loop.run_id))]
-                doing = pilot.runtime.pool.status().doing
-                (field.folder / "now.part").write_text(json.dumps({"cycles": rows, "doing": doing}))
-                os.replace(field.folder / "now.part", field.folder / "now.json")
-                time.sleep(0.2)
+                written(field.folder / "now.json", json.dumps({"cycles": rows}))
+                for _ in range(40):
+                    written(field.folder / "doing", pilot.runtime.pool.status().doing)
+                    time.sleep(0.05)
 
         threading.Thread(target=tell, daemon=True).start()
         field.told(lambda: ended(field, "fed"), 900)

@@ -68,6 +68,17 @@ def test_a_half_decommissioned_executor_is_no_capacity_and_is_replaced(tmp_path:
 
 
 @pytest.mark.slow
+def test_capacity_that_never_comes_comes_late_and_in_part(tmp_path: Path) -> None:
+    report = driven(tmp_path, "scarce", "6")
+    assert [told["came"] for told in report["refusals"]] == [3, 4, 3]
+    for told in report["refusals"]:
+        assert told["asked"] == 5
+        assert told["target"] == told["executors"] == told["taking_tasks"] == told["came"], "taken back"
+    assert_as_before(report["closed"])
+    assert report["end"]["exact"], report["end"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("partitions", [200, 1000])
 def test_many_state_partitions_move(tmp_path: Path, partitions: int) -> None:
     report = driven(tmp_path, "many", str(partitions))

@@ -21,6 +21,7 @@ from pyspark.sql.types import DoubleType, NumericType, StructField, StructType
 
 from penstock.dataflow.graph import Takes
 from penstock.errors import UserError
+from penstock.spark.internals.control_resumption import resume_controls
 from penstock.spark.internals.task_controls import current_controls
 from penstock.spark.observe.machine_load import stalled_s
 from penstock.spark.observe.task_measures import task_measures
@@ -111,6 +112,8 @@ def shed(
         names += SAMPLE
     point = ShedPoint(name=name, keep_by=wanted or before or (), has_utility=utility is not None)
     host, measures = register(frame.sparkSession, "shed", point)
+    if frame.isStreaming:
+        resume_controls(frame.sparkSession)
     task = _Shed(
         name=name,
         host=host,
@@ -235,6 +238,8 @@ def alternates(
     columns = StructType(fields)
     point = AlternatesPoint(name=name, values=worth)
     host, measures = register(frame.sparkSession, "alternates", point)
+    if frame.isStreaming:
+        resume_controls(frame.sparkSession)
     zone = frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
     task = _Alternates(
         name=name,
