@@ -1,10 +1,11 @@
 """A stranger's query on a stock cluster: alone on three executors, and under `penstock.attach` with the same three.
 
-    python benchmarks/attached.py [--rounds 3] [--bound 8] [--peak 300] [--partitions N] [--keep DIR] [--json]
+    python benchmarks/attached.py [--rounds 3] [--bound 8] [--peak 300] [--partitions N] [--cpus 0.6] [--keep DIR]
 
 `examples/orders.py`, unchanged, counts orders from a real Kafka on a loopback cluster of three workers with a core
 each; the session sets the master, memory and the Kafka connector, nothing else, and with `--partitions` the number of
-state partitions (Spark has 200, whose commits to a local checkpoint alone may take longer than the bound). The load
+state partitions (Spark has 200, whose commits to a local checkpoint alone may take longer than the bound). With
+`--cpus` each worker is a machine of so many CPUs, so that a peak needs more of them, not more of this one. The load
 goes 100, `--peak`, 100 a second. Latency is the same for both ways: from when a record was due to the end of its
 batch, from the offsets in Spark's progress. Held is the share of 5 s intervals after the first minute in which the
 mean of the last 10 s was within the bound; an interval without a finished batch counts what waits as late as it is
@@ -44,7 +45,7 @@ def load_of(peak_rps: float) -> Any:
 
 
 def run_way(
-    way: str, bound_s: float, peak_rps: float, partitions: int | None, keep: Path | None
+    way: str, bound_s: float, peak_rps: float, partitions: int | None, cpus: float | None, keep: Path | None
 ) -> dict[str, Any]:
     """One run, in this process; the figures."""
     import threading
@@ -59,7 +60,8 @@ def run_way(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers need what this environment has
     load = load_of(peak_rps)
     folder = Path(tempfile.mkdtemp(prefix="attached-"))
-    with KafkaBroker(folder) as broker, LoopbackCluster(workers=WORKERS, cores=1, memory="1g") as cluster:
+    workers = LoopbackCluster(workers=WORKERS, cores=1, memory="1g", cpus=cpus)
+    with KafkaBroker(folder) as broker, workers as cluster:
         topic, out = broker.create_topic("orders"), broker.create_topic("counts", partitions=1)
         builder = SparkSession.builder.master(cluster.master_url).config("spark.executor.memory", "512m")
         for name, value in kafka_connector_conf().items():
@@ -209,6 +211,7 @@ def main() -> None:
     parser.add_argument("--bound", type=float, default=8.0, help="seconds")
     parser.add_argument("--peak", type=float, default=300.0, help="records a second")
     parser.add_argument("--partitions", type=int, help="state partitions; default: as Spark has it")
+    parser.add_argument("--cpus", type=float, help="CPUs of each worker; default: no limit")
     parser.add_argument("--keep", type=Path, help="folder for journals and event logs")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save", type=Path, default=Path(".penstock/attached.jsonl"))
@@ -217,7 +220,7 @@ def main() -> None:
     parser.add_argument("--way", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.way:
-        print(json.dumps(run_way(args.way, args.bound, args.peak, args.partitions, args.keep)))
+        print(json.dumps(run_way(args.way, args.bound, args.peak, args.partitions, args.cpus, args.keep)))
         return
 
     def run(way: str, seed: int) -> dict[str, Any]:
@@ -231,6 +234,7 @@ def main() -> None:
             "--peak",
             str(args.peak),
             *(["--partitions", str(args.partitions)] if args.partitions else []),
+            *(["--cpus", str(args.cpus)] if args.cpus else []),
             *(["--keep", str(args.keep / f"attached-{way}-{seed}")] if args.keep else []),
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200)

@@ -163,7 +163,7 @@ def _summary_text(summary: RunSummary, width: int) -> list[str]:
             )
             out += _wrapped(f"  {sink.name}: ", text, width)
     actions = summary.planned if summary.dry_run else summary.begun
-    told = ", ".join(_count(n, kind) for kind, n in actions.items()) or "none was needed"
+    told = ", ".join(_count(n, kind) for kind, n in actions.items()) or "none"
     out += _wrapped("  actions: ", told, width)
     if summary.worked or summary.did_not_work:
         out.append(f"  effects: {summary.worked} as expected, {summary.did_not_work} not")

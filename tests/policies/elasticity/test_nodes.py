@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -171,6 +173,15 @@ def test_says_when_no_number_of_nodes_suffices() -> None:
     assert notices[-1].reason.code == "bound-needs-more-nodes"
     assert "shedding" in notices[-1].helps
     assert len(cycles[-1][0].nodes) == 3, "what can be had is used all the same"
+
+
+def test_names_the_cost_of_empty_batches_where_that_stands_in_the_way() -> None:
+    engine = BatchEngine(bounded(constant(50)), constant(50), overhead_s=12.0, record_s=1e-3, limit=3)
+    notices = [n for _, p in steer(engine, 120) for n in p.notices]
+    assert "spark.sql.shuffle.partitions" in notices[-1].helps
+    told = re.search(r"takes (\S+) s even without records", notices[-1].helps)
+    assert told is not None
+    assert float(told[1]) == pytest.approx(12.0, rel=0.1)
 
 
 def test_a_bound_below_the_overhead_names_a_bound_that_would_do() -> None:

@@ -39,6 +39,8 @@ COLD = 0.5
 """Share of a new node's cores that do not count until it has settled."""
 NEAR_BEST = 1.1
 """Where no number of nodes holds a bound: a latency within this factor of the best that nodes can bring is near it."""
+FIXED_SHARE = 0.3
+"""From this share of the latency on, what a batch costs without records is named as what stands in the way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,7 @@ class Need:
     nodes: int
     rate_rps: float
     predicted_s: float
+    fixed_s: float
     feasible: bool
     for_backlog: bool
 
@@ -238,6 +241,7 @@ def need_of(
         nodes=int(counts[at]),
         rate_rps=rate,
         predicted_s=float(predicted[at]),
+        fixed_s=float(o[at]),
         feasible=feasible,
         for_backlog=feasible and bool(holds[:at].any()),
     )
@@ -450,6 +454,15 @@ def _reason(snapshot: Snapshot, demand: Demand, need: Need, memory: NodeMemory, 
 
 def _out_of_reach(need: Need, options: NodeOptions) -> Notice:
     predicted = 1e3 * need.predicted_s
+    if not np.isfinite(predicted):
+        helps = "more nodes, a cheaper alternate, or shedding"
+    else:
+        helps = f"more nodes, or a bound of at least {need.predicted_s / options.margin:.3g} s"
+        if need.fixed_s > FIXED_SHARE * need.predicted_s:
+            helps = (
+                f"fewer tasks in a batch (spark.sql.shuffle.partitions, before a query's first start): it takes"
+                f" {need.fixed_s:.2g} s even without records; {helps}"
+            )
     return Notice(
         goal=need.constraint.name,
         reason=Reason(
@@ -460,7 +473,5 @@ def _out_of_reach(need: Need, options: NodeOptions) -> Notice:
                 "predicted_ms": predicted if np.isfinite(predicted) else None,
             },
         ),
-        helps="more nodes, a cheaper alternate, or shedding"
-        if not np.isfinite(predicted)
-        else f"more nodes, or a bound of at least {predicted / options.margin:.0f} ms",
+        helps=helps,
     )
