@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import dataclasses
 import inspect
@@ -20,6 +21,7 @@ from typer.models import ArgumentInfo
 
 import penstock_submit
 from penstock.api.choices import LOOP, OWN
+from penstock.cli import attach
 from penstock.cli.app import app
 from penstock.control import Settings
 from penstock.dataflow import connectors, graph
@@ -31,6 +33,8 @@ from penstock.web.metrics import FIGURES
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 MADE = "<!-- Made by `make docs` from the code; do not edit. -->"
+PARSERS = {"submit": penstock_submit.parser, "attach": attach.parser}
+"""Commands with a parser of their own."""
 
 
 def pages() -> dict[str, str]:
@@ -60,10 +64,11 @@ def commands() -> Iterator[str]:
         parameters = [
             _parameter(p, hints_of(function)[p.name]) for p in inspect.signature(function).parameters.values()
         ]
-        if name == "submit":
-            yield "    penstock submit [OPTIONS] APP.py [ARGUMENTS]"
+        if name in PARSERS:
+            parser = PARSERS[name]()
+            yield f"    {parser.usage}"
             yield ""
-            yield from table(("option", "default", "meaning"), _submit_rows())
+            yield from table(("option", "default", "meaning"), _rows(parser))
             continue
         usage = "".join(f" {flags}" for flags, _, _, info in parameters if isinstance(info, ArgumentInfo))
         yield f"    penstock {name}{usage} [OPTIONS]".replace("`", "")
@@ -71,9 +76,7 @@ def commands() -> Iterator[str]:
         yield from table(("option", "default", "meaning"), (row[:3] for row in parameters))
 
 
-def _submit_rows() -> list[tuple[str, str, str]]:
-    """The options of `penstock submit`, which has a parser of its own."""
-    actions = penstock_submit.parser()._actions
+def _rows(parser: argparse.ArgumentParser) -> list[tuple[str, str, str]]:
     return [
         (
             f"`{', '.join(a.option_strings)}{f' {a.metavar}' if a.metavar else ''}`"
@@ -82,15 +85,17 @@ def _submit_rows() -> list[tuple[str, str, str]]:
             "",
             a.help or "",
         )
-        for a in actions
+        for a in parser._actions
         if "-h" not in a.option_strings
     ]
 
 
 def commands_and_flags() -> dict[str, set[str]]:
     """Every command with the flags it takes."""
-    submit = {flag for action in penstock_submit.parser()._actions for flag in action.option_strings}
-    return {"submit": submit} | {
+    return {
+        name: {flag for action in parser()._actions for flag in action.option_strings}
+        for name, parser in PARSERS.items()
+    } | {
         name: {
             flag
             for p in inspect.signature(function).parameters.values()
@@ -98,7 +103,7 @@ def commands_and_flags() -> dict[str, set[str]]:
             if flag.startswith("-")
         }
         for name, function in _commands(app)
-        if name != "submit"
+        if name not in PARSERS
     }
 
 

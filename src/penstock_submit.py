@@ -69,16 +69,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         watcher.join(JOIN_S)
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """Tells what is wrong in one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"penstock: {message}; 'penstock submit --help' has the options\n")
+        """End with exit code 2."""
+        self.exit(2, f"penstock: {message}; '{self.prog} --help' has the options\n")
 
 
 def parser() -> argparse.ArgumentParser:
     """The options, which stand before the program."""
-    made = _Parser(
+    made = Parser(
         prog="penstock submit",
         usage="penstock submit [OPTIONS] APP.py [ARGUMENTS]",
         description="Run a PySpark program as it is, under control: same output, same exit code, same signals.",
@@ -95,6 +96,20 @@ spark.penstock.latency=2s, --max-executors 8 is spark.penstock.maxExecutors=8. A
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    add_goals(made)
+    made.add_argument("--master", help="Spark master, where the program names none.")
+    made.add_argument(
+        "--conf", action="append", default=[], metavar="K=V", help="A setting of Spark's; may be repeated."
+    )
+    made.add_argument("--script", action="store_true", help="Print where this script is, for spark-submit.")
+    made.add_argument(
+        "program", nargs=argparse.REMAINDER, metavar="APP.py", help="The program and its arguments."
+    )
+    return made
+
+
+def add_goals(made: argparse.ArgumentParser) -> None:
+    """The options that say what is wanted, which `penstock attach` has as well."""
     made.add_argument(
         "--latency", metavar="TIME", help="Latency that every query must keep, e.g. 2s or 500ms."
     )
@@ -110,15 +125,11 @@ spark.penstock.latency=2s, --max-executors 8 is spark.penstock.maxExecutors=8. A
     made.add_argument(
         "--ui", metavar="PORT", help="Serve the page on this port, or HOST:PORT; 0: any free one."
     )
-    made.add_argument("--master", help="Spark master, where the program names none.")
-    made.add_argument(
-        "--conf", action="append", default=[], metavar="K=V", help="A setting of Spark's; may be repeated."
-    )
-    made.add_argument("--script", action="store_true", help="Print where this script is, for spark-submit.")
-    made.add_argument(
-        "program", nargs=argparse.REMAINDER, metavar="APP.py", help="The program and its arguments."
-    )
-    return made
+
+
+def given(options: argparse.Namespace) -> dict[str, Any]:
+    """What was asked for on the command line."""
+    return {name: value for name, value in vars(options).items() if value not in (None, [], False)}
 
 
 def run_program(app: str, arguments: Sequence[str]) -> None:
@@ -172,9 +183,8 @@ def _steering(options: argparse.Namespace) -> Callable[[threading.Event], None] 
     except Exception as problem:
         say(f"cannot start, so this program runs without control: {type(problem).__name__}: {problem}")
         return None
-    given = {name: value for name, value in vars(options).items() if value not in (None, [], False)}
     try:
-        return steering_of({name: value for name, value in given.items() if name != "program"}, say=say)
+        return steering_of(given(options), say=say)
     except UserError as problem:
         parser().error(str(problem))
     except Exception as problem:

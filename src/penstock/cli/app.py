@@ -43,7 +43,12 @@ def submit() -> None:
     # Only for the list of commands: programs run past typer.
 
 
-for command in (run, submit, dashboard, whatif, simulate, plan, place, explain, reproduce, bench):
+def attach() -> None:
+    """Control a driver of any language from beside it; `penstock attach --help` has the options."""
+    # Only for the list of commands: its options are those of submit.
+
+
+for command in (run, submit, attach, dashboard, whatif, simulate, plan, place, explain, reproduce, bench):
     app.command()(command)
 app.add_typer(cluster.app, name="cluster")
 
@@ -57,7 +62,12 @@ def main() -> NoReturn:
         command()
         sys.exit(0)
     try:
-        app()
+        if sys.argv[1:2] == ["attach"]:
+            from penstock.cli.attach import attach as beside
+
+            beside(sys.argv[2:])
+        else:
+            app()
     except BrokenPipeError:
         # Somebody's `| head` has seen enough; nothing more can be written, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

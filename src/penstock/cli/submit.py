@@ -39,8 +39,8 @@ NAMES = {
     "ui": "ui",
 }
 """Settings of Spark's (after `spark.penstock.`) and the options that they stand for."""
-OURS = {"touched", "pilot", "controls"}
-"""Settings of that prefix that Penstock itself writes."""
+OURS = {"touched", "pilot", "controls", "gateway"}
+"""Settings of that prefix that Penstock itself writes, or its listener reads."""
 Say = Callable[[str], None]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -240,4 +240,4 @@ class _OneLine(logging.Handler):
         self._say = say
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._say(record.getMessage())
+        self._say(record.getMessage().removeprefix("penstock: "))

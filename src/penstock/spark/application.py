@@ -359,11 +359,16 @@ class ApplicationRuntime:
         self._worker.close()
         for part in self._parts.values():
             part.runtime.close()
-        if self._began:
+        if not self._began:
+            return
+        try:
             self.pool.close()
             if self.only_observes is None:
                 self._put_back()
                 self._lease.release()
+        except SparkInternalsError:
+            if self.query_is_active():
+                raise  # what belongs to a driver that has ended is gone with it
 
     def _put_back(self) -> None:
         levers: dict[str, Callable[[Any], None]] = {
