@@ -19,8 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from penstock.dataflow import Load
@@ -82,11 +82,21 @@ class KafkaBroker:
             self._process = None
 
     def create_topic(self, name: str, *, partitions: int = 3) -> str:
-        """Create a topic and return its name."""
+        """Create a topic and return its name, when every partition has a leader."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         for done in admin.create_topics([NewTopic(name, partitions, 1)]).values():
             done.result(timeout=30)
-        return name
+        latest = {TopicPartition(name, p): OffsetSpec.latest() for p in range(partitions)}
+        deadline_s = time.monotonic() + 30
+        while True:
+            try:
+                for found in admin.list_offsets(latest).values():
+                    found.result(timeout=10)
+                return name
+            except KafkaException:
+                if time.monotonic() > deadline_s:
+                    raise
+                time.sleep(0.05)
 
     def __enter__(self) -> Self:
         return self.start()
