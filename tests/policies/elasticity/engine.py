@@ -37,12 +37,15 @@ class BatchEngine:
     cores_per_node: float = 1.0
     limit: int = 8
     startup_s: float = 5.0
+    cold_s: float = 0.0
+    """How much longer the first batch takes after nodes came."""
     measures_work: bool = True
     overstated: float = 1.0
     """How many times too high the work per record is measured, as with tasks that mostly wait."""
     time_s: float = 0.0
     read: float = 0.0
     began_s: float = 0.0
+    warm: int = 0
     coming: list[tuple[float, int]] = field(default_factory=list)
     late: list[tuple[float, float]] = field(default_factory=list)
     """(time, mean latency) of every batch."""
@@ -56,12 +59,14 @@ class BatchEngine:
                 self.coming.remove((due, count))
             records = self.load.records_until(self.began_s) - self.read
             duration = self.overhead_s + self.record_s * records / (self.nodes * self.cores_per_node)
+            duration += self.cold_s * (self.nodes > self.warm)
             if self.began_s + duration > end:
                 break
             if records > 0:
                 rate = float(self.load.rate_at(self.began_s)) or 1.0
                 self.late.append((self.began_s + duration, duration + records / rate / 2))
             batches.append((records, duration))
+            self.warm = self.nodes
             self.read += records
             self.began_s += max(duration, 0.05)
         self.time_s = end

@@ -165,6 +165,30 @@ def test_one_cold_batch_with_a_backlog_does_not_size_the_nodes_for_long() -> Non
     assert engine.nodes == 1
 
 
+def resized(cold_s: float) -> list[tuple[float, int]]:
+    """(time, change) of every resize, on three nodes that a load of 300 needs and one of 100 does not."""
+    load = staircase([(75, 100), (120, 300), (300, 100)])
+    engine = BatchEngine(
+        bounded(load, 8000), load, overhead_s=1.5, record_s=5e-3, nodes=3, limit=3, cold_s=cold_s
+    )
+    return [
+        (snapshot.time_s, action.target - action.current)
+        for snapshot, proposal in steer(engine, 495)
+        for action in proposal.actions
+        if isinstance(action, Scale)
+    ]
+
+
+def test_nodes_whose_return_breaks_the_bound_are_given_back_late() -> None:
+    quick, dear = resized(cold_s=0.5), resized(cold_s=14.0)
+    assert min(at for at, change in quick if change < 0) < 60
+    assert min(at for at, change in dear if change < 0) > 120
+    assert dear[-1][1] < 0, "but they are given back"
+    growths = [at for at, change in dear if change > 0]
+    for at, change in dear:
+        assert change > 0 or all(at - grown > 100 for grown in growths if grown < at)
+
+
 def test_says_when_no_number_of_nodes_suffices() -> None:
     engine = BatchEngine(bounded(constant(5000)), constant(5000), overhead_s=0.3, record_s=1e-3, limit=3)
     cycles = steer(engine, 60)

@@ -28,6 +28,8 @@ STEADY = 1.1
 """A rate within this factor of its slow mean counts as steady."""
 FAR = 4.0
 """A latency is far below its bound when this many times as much would still hold it."""
+LATENCY_IN_BATCHES = 1.5
+"""A record waits half a batch on average for the next one, which then takes a whole."""
 LONG = 2.0
 """A batch that runs this many times as long as expected says that the expectation is wrong."""
 TRIAL_REST_S = 600.0
@@ -35,6 +37,11 @@ TRIAL_REST_S = 600.0
 are not counted on."""
 MOST_MISSED = 120
 """Steps of a pause that are filled; one that lasts longer ends the series anyway."""
+NEVER = float("-inf")
+WORSE = 1.5
+"""A latency that rose by this factor since nodes came rose because they came: they were cold."""
+DEAR = 6.0
+"""So many times the usual patience before a node is given back whose return would break a bound."""
 COLD = 0.5
 """Share of a new node's cores that do not count until it has settled."""
 NEAR_BEST = 1.1
@@ -79,6 +86,10 @@ class NodeMemory:
     """When nodes that were asked for had not come for so long that they are not counted on."""
     startup_s: float | None = None
     """How long nodes were seen to take to start."""
+    strain: float = 0.0
+    """The worst latency over its bound when the last of them came."""
+    hurt_s: float = NEVER
+    """When a bound was last missed because these nodes were cold: to have them back would be dear."""
     usual_rps: float = 0.0
     """Slow mean of the rate of all queries."""
     trial: Trial | None = None
@@ -171,7 +182,7 @@ class NodeElasticity:
             need_of(snapshot, demand, memory.costs, n.query, n.constraint, options, rates_rps=later).nodes
             for n in needs
         )
-        recent = tuple((t, n) for t, n in memory.wanted if t > now_s - _patience_s(memory, options))
+        recent = tuple((t, n) for t, n in memory.wanted if t > now_s - _patience_s(now_s, memory, options))
         memory = replace(memory, wanted=(*recent, (now_s, max(wants, min(then, current)))))
         target = wants if wants > current else min(current, max(n for _, n in memory.wanted))
         if wants <= current and not (_patient(now_s, memory, options) and _certain(snapshot, demand, memory)):
@@ -220,8 +231,10 @@ def need_of(
     predicted = latency_s(o, s, rate, free, interval, constraint.statistic, cost.variation)
     keeps_up = work.sum() / cores <= options.utilisation
     holds = (predicted <= options.margin * bound) & keeps_up
-    # What one ordinary batch holds is no backlog: it is read by the next one.
-    length = max(batch_length_s(o, s, rate, free, interval)[-1], demand.interval_s[query])
+    # What one ordinary batch holds is no backlog: it is read by the next one. Ordinary is what the model says, or what
+    # is seen, as long as such batches hold the bound.
+    seen = min(_longest_batch_s(snapshot, query), bound / LATENCY_IN_BATCHES)
+    length = max(batch_length_s(o, s, rate, free, interval)[-1], demand.interval_s[query], seen)
     spare = max(0.0, float(demand.backlog[query]) - 2 * rate * (length if np.isfinite(length) else bound))
     drains = (spare <= 0) | (
         free >= cores_to_drain(float(o[-1]), s, rate, spare, options.catch_up_s, bound / 2) - 1e-9
@@ -245,6 +258,14 @@ def need_of(
         feasible=feasible,
         for_backlog=feasible and bool(holds[:at].any()),
     )
+
+
+def _longest_batch_s(snapshot: Snapshot, query: int) -> float:
+    """The longest batch of a query that ended lately, or 0."""
+    if snapshot.batches is None:
+        return 0.0
+    mine = snapshot.batches.of_query(query) if len(snapshot.queries) else snapshot.batches
+    return float(mine.duration_s.max(initial=0.0))
 
 
 def _situations(
@@ -319,6 +340,10 @@ def _observed(snapshot: Snapshot, demand: Demand, memory: NodeMemory, options: N
         asked, refused_s = None, now_s  # refused, or given up: the next growth is timed afresh
     if trial is not None and now_s - trial.time_s > TRIAL_REST_S:
         trial = None
+    table = snapshot.constraints
+    strain = float(np.max(table.latency_s / table.bound_s, where=table.known, initial=0.0))
+    before = (strain if memory.ready else 0.0) if came else memory.strain
+    new = now_s - ready_s <= options.settle_s + options.catch_up_s
     return replace(
         memory,
         costs=costs,
@@ -333,6 +358,8 @@ def _observed(snapshot: Snapshot, demand: Demand, memory: NodeMemory, options: N
         asked=asked,
         startup_s=startup_s,
         refused_s=refused_s,
+        strain=before,
+        hurt_s=now_s if new and strain > max(1.0, WORSE * before) else memory.hurt_s if not came else NEVER,
         usual_rps=fade * memory.usual_rps + (1 - fade) * rate if memory.usual_rps else rate,
         trial=trial,
     )
@@ -395,7 +422,7 @@ def _trial_is_safe(
 
     At worst all cores are busy now; then lag grows by the share of the node given up, until a new one works.
     """
-    if memory.nodes <= max(1, options.min_nodes):
+    if memory.nodes <= max(1, options.min_nodes) or snapshot.time_s - memory.hurt_s < TRIAL_REST_S:
         return False
     trial = memory.trial
     taken_back = (
@@ -410,15 +437,16 @@ def _trial_is_safe(
 
 def _patient(now_s: float, memory: NodeMemory, options: NodeOptions) -> bool:
     """Whether fewer nodes have sufficed for long enough."""
-    patience_s = _patience_s(memory, options)
+    patience_s = _patience_s(now_s, memory, options)
     settled = now_s - memory.changed_s >= max(options.settle_s, patience_s)
     return settled and memory.wanted[0][0] <= now_s - 0.7 * patience_s
 
 
-def _patience_s(memory: NodeMemory, options: NodeOptions) -> float:
-    """How long fewer nodes must have sufficed: not long where the load to come is known."""
-    foresees = memory.foresight is not None and memory.foresight.season_steps > 0
-    return min(options.settle_s, options.shrink_after_s) if foresees else options.shrink_after_s
+def _patience_s(now_s: float, memory: NodeMemory, options: NodeOptions) -> float:
+    """How long fewer nodes must have sufficed: shorter where the load to come is known, longer where an error hurts."""
+    if memory.foresight is not None and memory.foresight.season_steps > 0:
+        return min(options.settle_s, options.shrink_after_s)
+    return options.shrink_after_s * (DEAR if now_s - memory.hurt_s < TRIAL_REST_S else 1.0)
 
 
 def _limit(snapshot: Snapshot, options: NodeOptions) -> int:
