@@ -19,8 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from penstock.dataflow import Load
@@ -86,17 +86,19 @@ class KafkaBroker:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         for done in admin.create_topics([NewTopic(name, partitions, 1)]).values():
             done.result(timeout=30)
-        latest = {TopicPartition(name, p): OffsetSpec.latest() for p in range(partitions)}
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "leaders"})
         deadline_s = time.monotonic() + 30
         while True:
             try:
-                for found in admin.list_offsets(latest).values():
-                    found.result(timeout=10)
-                return name
+                for partition in range(partitions):
+                    consumer.get_watermark_offsets(TopicPartition(name, partition), 10)
+                break
             except KafkaException:
                 if time.monotonic() > deadline_s:
                     raise
                 time.sleep(0.05)
+        consumer.close()
+        return name
 
     def __enter__(self) -> Self:
         return self.start()
