@@ -287,14 +287,18 @@ def test_batches_of_two_minutes(
     topic = kafka_broker.create_topic("long")
     monkeypatch.setenv("FIELD_CONF", json.dumps({"spark.sql.shuffle.partitions": "6"}))
     monkeypatch.setenv("FIELD_ATTACH", json.dumps({"latency_ms": 600_000, "interval_s": 5.0}))
-    backlog = 60_000  # three milliseconds each, on the machine's two cores
-    with feeding(kafka_broker.bootstrap, {topic: staircase([(1, backlog), (700, 20)])}):
+    backlog = 120_000  # two to three milliseconds each, on the machine's two cores
+    tap = Tap(30_000)
+    with feeding(kafka_broker.bootstrap, {topic: tap}):
         wait_for(lambda: records_of(kafka_broker, topic) >= backlog, what="the backlog")
+        tap.turn(20)
         with driving("watched", cluster, kafka_broker, topic, tmp_path) as drive:
             wait_for(lambda: records_written(tmp_path) >= backlog, timeout_s=600, what="the long batch")
             in_it = drive.now()["cycles"]
             wait_for(lambda: len(list((tmp_path / "counts").glob("*.json"))) >= 6, timeout_s=300, what="more")
+            tap.turn(0)
             report = drive.report()
+    assert in_it[-1]["time_s"] - in_it[0]["time_s"] > 110, "it was long"
     assert not any(row["actions"] for row in in_it), "nothing is decided from a batch that has not ended"
     assert_as_before(report["left"])
     assert counted(tmp_path / "counts") == all_of(records_of(kafka_broker, topic))
