@@ -1,10 +1,11 @@
-"""A driver without Python under `penstock attach`: seen, unharmed by a killed pilot, every line copied exactly."""
+"""Drivers without Python under `penstock attach`: seen, unharmed by a killed pilot, every line copied exactly."""
 
 from __future__ import annotations
 
 import os
 import re
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,18 @@ from py4j.java_gateway import GatewayParameters, JavaGateway
 
 from penstock.control import Cycle, SqliteJournal
 from penstock.spark.gateway.jar import LISTENER, compiled, write_jar
+from tests.conftest import REPOSITORY
 from tests.spark.word_count import SPARK_SUBMIT
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 LONGEST_S = 400.0
-SETTINGS = ("spark.ui.enabled=false", "spark.sql.shuffle.partitions=2", "spark.driver.memory=1g")
+SETTINGS = (
+    "spark.ui.enabled=false",
+    "spark.sql.shuffle.partitions=2",
+    "spark.driver.memory=1g",
+    "spark.executor.memory=512m",
+)
 
 
 def until(what: Callable[[], object], told: Callable[[], str]) -> None:
@@ -48,18 +55,23 @@ def jars(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Driver:
-    """A process that copies the numbers it is sent, a file every half second."""
+    """A process that copies the numbers it is sent, a file every half second: a program in Java."""
 
     def __init__(self, jars: Path, folder: Path, gateway: Path) -> None:
+        self._start(
+            gateway, folder, jars, "--class", "penstock.tests.Numbers", str(jars / "numbers.jar"), str(folder)
+        )
+
+    def _start(self, gateway: Path, folder: Path, jars: Path, *program: str) -> None:
         self.folder, self.gateway, self.sent = folder, gateway, list[int]()
         (folder / "in").mkdir()
         conf = [*SETTINGS, f"spark.extraListeners={LISTENER}", f"spark.penstock.gateway={gateway}"]
-        command = [str(SPARK_SUBMIT), "--master", "local[2]", "--class", "penstock.tests.Numbers"]
+        command = [str(SPARK_SUBMIT), "--master", "local[2]"]
         command += ["--driver-class-path", str(jars / "gateway.jar")]
         command += [word for pair in conf for word in ("--conf", pair)]
         with (folder / "err").open("w") as err:
             self.process = subprocess.Popen(
-                [*command, str(jars / "numbers.jar"), str(folder)],
+                [*command, *program],
                 stdout=subprocess.DEVNULL,
                 stderr=err,
                 env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
@@ -90,15 +102,45 @@ class Driver:
         self._sending.join()
         return self.process.wait(LONGEST_S)
 
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
 
-@contextmanager
-def driver(jars: Path, folder: Path, gateway: Path) -> Iterator[Driver]:
-    made = Driver(jars, folder, gateway)
-    try:
-        yield made
-    finally:
-        made.process.kill()
-        made.process.wait()
+
+class ConnectServer(Driver):
+    """The same by a Spark Connect server, for a client in a process of its own."""
+
+    def __init__(self, jars: Path, folder: Path, gateway: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as unused:
+            port = unused.getsockname()[1]
+        name = "spark.connect.grpc.binding"
+        where = ("--conf", f"{name}.address=127.0.0.1", "--conf", f"{name}.port={port}")
+        server = "org.apache.spark.sql.connect.service.SparkConnectServer"
+        self._start(gateway, folder, jars, *where, "--class", server, "spark-internal")
+        self._client: subprocess.Popen[bytes] | None = None
+        try:
+            until(lambda: "Spark Connect server started" in self.err(), self.err)
+        except AssertionError:
+            self.close()
+            raise
+        command = [sys.executable, "-m", "tests.spark.connect_client", f"sc://127.0.0.1:{port}", str(folder)]
+        self._client = subprocess.Popen(command, cwd=REPOSITORY)
+
+    def ends(self) -> int:
+        """End the client, then its server."""
+        (self.folder / "stop").touch()
+        self._sending.join()
+        assert self._client is not None
+        code = self._client.wait(LONGEST_S)
+        self.process.terminate()
+        assert self.process.wait(LONGEST_S) == 128 + signal.SIGTERM
+        return code
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.kill()
+            self._client.wait()
+        super().close()
 
 
 class Pilot:
@@ -151,10 +193,11 @@ def held_objects(gateway: Path) -> int:
     return len(re.findall(r"\bo\d+\b", names))
 
 
-def test_a_java_driver_is_seen_and_steered_and_goes_on_whatever_becomes_of_the_pilot(
-    jars: Path, tmp_path: Path
+@pytest.mark.parametrize("kind", [Driver, ConnectServer])
+def test_all_queries_are_seen_and_the_driver_goes_on_whatever_becomes_of_the_pilot(
+    kind: type[Driver], jars: Path, tmp_path: Path
 ) -> None:
-    with driver(jars, tmp_path, tmp_path / "gateway") as running:
+    with closing(kind(jars, tmp_path, tmp_path / "gateway")) as running:
         until(running.gateway.exists, running.err)
         assert stat.S_IMODE(running.gateway.stat().st_mode) == 0o600
         _refuses_a_wrong_secret(running)
@@ -195,7 +238,7 @@ def _refuses_a_wrong_secret(running: Driver) -> None:
 
 
 def test_a_gateway_that_cannot_open_costs_the_driver_one_line(jars: Path, tmp_path: Path) -> None:
-    with driver(jars, tmp_path, tmp_path / "nowhere" / "gateway") as running:
+    with closing(Driver(jars, tmp_path, tmp_path / "nowhere" / "gateway")) as running:
         until(lambda: running.copied("all"), running.err)
         assert running.ends() == 0, running.err()
     assert running.err().count("penstock: ") == 1
