@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, NewType
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
+from typing import Any, Literal, NewType, get_type_hints
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from penstock.dataflow.connectors import console, rate
 from penstock.dataflow.graph import Connector
 from penstock.policies.policy import Proposal
 from penstock.policies.reasons import Reason
-from penstock.telemetry import Snapshot
+from penstock.telemetry import Snapshot, Tasks
 from penstock.testing import a_dataflow, a_snapshot
 from tests.control.strategies import some_proposals, the_snapshot
 
@@ -256,3 +256,15 @@ def test_secrets_are_masked() -> None:
     refused = Reason(code="spark-refused", facts={"cause": f"no: {login}"})
     assert "xyzzy" not in fault.cause
     assert "xyzzy" not in str(unpack(Reason, pack(Reason, refused)))
+
+
+def test_columns_that_came_later_hold_nothing() -> None:
+    kept = [f for f in fields(Tasks) if f.default is MISSING]
+    hints = get_type_hints(Tasks)
+    earlier: Any = make_dataclass("Tasks", [(f.name, hints[f.name]) for f in kept], kw_only=True)
+    tasks = a_snapshot().tasks
+    assert len(tasks)
+    stored = pack(earlier, earlier(**{f.name: getattr(tasks, f.name) for f in kept}))
+    found = unpack(Tasks, stored)
+    assert found.state_known.tolist() == [False] * len(tasks)
+    assert found.busy_s.tolist() == tasks.busy_s.tolist()

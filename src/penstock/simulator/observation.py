@@ -275,7 +275,8 @@ def _tasks(
     shown = np.full(len(fleet.rows), -1)
     shown[[row for row, _ in fleet.live()]] = np.arange(len(fleet.live()))
     state = np.array([crew.state_bytes(o) for o in range(len(layout.base))])
-    return Tasks(
+    return Tasks.blank(
+        len(present),
         operator=layout.slot_operator[present],
         index=layout.slot_index[present],
         node=shown[crew.rows[present]],
@@ -292,6 +293,7 @@ def _tasks(
         interarrival_s=measured.interarrival_s.take(present),
         latency_s=measured.latency_s.take(present),
         state_bytes=state[layout.slot_operator[present]],
+        state_known=True,
         moving=crew.moving_slots()[present],
         known=np.ones(len(present), np.bool_),
     )

@@ -18,7 +18,7 @@ from penstock.telemetry.machine_class import MachineClass
 from penstock.telemetry.moments import Moments, totals
 from penstock.telemetry.operator_view import OperatorView
 from penstock.telemetry.sketch import Sketch
-from penstock.telemetry.table import Table
+from penstock.telemetry.table import LATER, Table
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,6 +33,8 @@ class Nodes(Table):
     cores: Floats
     speed: Floats
     """Observed speed of a core relative to the reference core."""
+    speed_known: Bools = LATER
+    """Whether `speed` was inferred from tasks, the executor beside the others; else it is that of the machine class."""
     own_cpu: Floats
     """Cores that our tasks on the node kept busy."""
     foreign_cpu: Floats
@@ -123,7 +125,16 @@ class Tasks(Table):
     interarrival_s: Moments
     latency_s: Moments
     """Task latency as its operator declares it (read-ready or read-write)."""
+    remote_bytes: Floats = LATER
+    """Of `bytes_in`, those from other hosts; where `runtime_known`, as is what follows."""
+    gc_s: Floats = LATER
+    spilled_bytes: Floats = LATER
+    runtime_known: Bools = LATER
+    state_rows: Floats = LATER
+    """Where `state_known`."""
     state_bytes: Floats
+    state_known: Bools = LATER
+    """Whether state was measured, also in an interval before."""
     moving: Bools
     known: Bools
 

@@ -23,11 +23,18 @@ _OTHERS: dict[Any, Callable[[int], Any]] = {
 """Type of any other column to one of so many rows that holds nothing."""
 
 
+LATER: Any = None
+"""Default of a column that tables of earlier journals lack: it holds nothing there."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Table:
     """Columns of equal length; `blank` fills those not given with zeros (False, empty text, no observations)."""
 
     def __post_init__(self) -> None:
+        table: Any = type(self)
+        for lacking in [f.name for f in fields(self) if getattr(self, f.name) is None]:
+            object.__setattr__(self, lacking, _column(_column_types(table)[lacking], len(self), None))
         lengths = {f.name: len(getattr(self, f.name)) for f in fields(self)}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"columns of {type(self).__name__} differ in length: {lengths}")
