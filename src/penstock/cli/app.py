@@ -24,6 +24,7 @@ from penstock.cli.plan import plan
 from penstock.cli.reproduce import reproduce
 from penstock.cli.run import run
 from penstock.cli.simulate import simulate
+from penstock.cli.state import state
 from penstock.cli.whatif import whatif
 from penstock.errors import UserError
 
@@ -48,7 +49,20 @@ def attach() -> None:
     # Only for the list of commands: its options are those of submit.
 
 
-for command in (run, submit, attach, dashboard, whatif, simulate, plan, place, explain, reproduce, bench):
+for command in (
+    run,
+    submit,
+    attach,
+    dashboard,
+    whatif,
+    simulate,
+    plan,
+    place,
+    explain,
+    state,
+    reproduce,
+    bench,
+):
     app.command()(command)
 app.add_typer(cluster.app, name="cluster")
 

@@ -24,6 +24,8 @@ from penstock.control.notebook import as_frame, as_html
 from penstock.spark.application import ApplicationRuntime
 from penstock.spark.runtime import SparkRuntime
 from penstock.spark.several_queries import SharedRuntime
+from penstock.telemetry import Snapshot
+from penstock.telemetry.state_report import advice, in_a_line, state_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,9 +95,11 @@ class Pilot:
         return explain(self.journal, self.loop.run_id) if self.loop.run_id is not None else None
 
     def report(self) -> str:
-        """The explanation as text."""
+        """The explanation as text, with the state of the queries as it was last seen."""
         told = self.explain()
-        return as_text(told) if told is not None else "nothing has been seen yet"
+        if told is None or self.loop.run_id is None:
+            return "nothing has been seen yet"
+        return "\n".join([as_text(told), *_state_lines(self.journal.last_snapshot(self.loop.run_id))])
 
     def to_pandas(self) -> pd.DataFrame:
         """A row per cycle so far: time, executors, load, latency of each goal, what was decided."""
@@ -119,6 +123,13 @@ class Pilot:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _state_lines(snapshot: Snapshot | None) -> list[str]:
+    operators = state_of(snapshot, "").operators if snapshot is not None else ()
+    known = [o for o in operators if o.total("rows") is not None]
+    lines = [line for o in known for line in (f"  {in_a_line(o)}", *(f"    {told}" for told in advice(o)))]
+    return ["", "State", *lines] if lines else []
 
 
 class _Either:
