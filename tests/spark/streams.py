@@ -34,11 +34,11 @@ def last_source(query: StreamingQuery) -> SourceProgress:
     return BatchProgress.model_validate_json(query._jsq.lastProgress().json()).sources[0]
 
 
-def numbers(spark: SparkSession) -> DataFrame:
+def numbers(spark: SparkSession, *, timed: bool = False) -> DataFrame:
     """The values 0, 1, 2, … and their key, exactly ROWS_PER_BATCH in each micro-batch."""
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS_PER_BATCH)
     frame = source.option("numPartitions", SOURCE_PARTITIONS).option("startTimestamp", 1000).load()
-    return frame.select("value", (col("value") % KEYS).alias("key"))
+    return frame.select("value", (col("value") % KEYS).alias("key"), *["timestamp"] * timed)
 
 
 def started(frame: DataFrame, checkpoint: Path, *, mode: str = "append", every_ms: int = 0) -> StreamingQuery:

@@ -48,7 +48,8 @@ def test_remote_shuffle_bytes_fall_by_a_third(cluster_spark: SparkSession, tmp_p
         cluster_spark, dataflow, checkpoint=tmp_path / "c", state_partitions=PARTITIONS, trigger_s=1.0
     )
     finished_batch(runtime.query, 1)
-    metrics = TaskMetrics(cluster_spark)
+    metrics = TaskMetrics(cluster_spark, str(runtime.query.runId))
+    finished_batch(runtime.query, runtime.query.lastProgress["batchId"] + 1)  # the one under way is not told
     before = remote_bytes_per_record(runtime, metrics)
     policies = [PolicyRun(policy=TaskPlacement(time.monotonic), options=QUICK)]
     with Pilot(runtime, policies, settings=Settings(interval_s=1.0)) as pilot:
@@ -67,6 +68,7 @@ def test_remote_shuffle_bytes_fall_by_a_third(cluster_spark: SparkSession, tmp_p
         except AssertionError:
             raise AssertionError(pilot.report()) from None
     after = remote_bytes_per_record(runtime, metrics)
+    metrics.close()
     assert after <= 0.7 * before, f"{before:.0f} bytes per record remote before, {after:.0f} after"
     print(f"remote shuffle bytes per record: {before:.0f} before, {after:.0f} after")
     stop_cleanly(cluster_spark, runtime.query, timeout_s=120)

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from penstock.spark.internals.tasks import NUMBERS, TaskTable
+from penstock.spark.internals.tasks import TaskTable
 from penstock.spark.observe.stage_costs import StageCosts
+from tests.spark_offline.task_tables import a_stage, a_table
 
 
 def batch(stages: list[tuple[list[int], float, float]]) -> TaskTable:
@@ -14,10 +15,10 @@ def batch(stages: list[tuple[list[int], float, float]]) -> TaskTable:
         for number, (records, task_s, record_s) in enumerate(stages)
         for n in records
     ]
-    words = {name: ("x",) * len(rows) for name in ("executor", "host", "locality")}
-    columns = {name: np.zeros(len(rows), np.int64) for name in NUMBERS}
-    columns["stage"], columns["input_records"], columns["run_ms"] = map(np.array, zip(*rows, strict=True))
-    return TaskTable(**words, status=("SUCCESS",) * len(rows), **columns)
+    stage, records, run_ms = zip(*rows, strict=True)
+    return a_table(
+        [a_stage(number) for number in range(len(stages))], stage=stage, input_records=records, run_ms=run_ms
+    )
 
 
 def test_tasks_and_records_are_told_apart_where_tasks_differ() -> None:

@@ -41,6 +41,7 @@ from penstock.spark.observe.task_measures import TaskRecord
 from penstock.spark.runtime import RuntimeOptions, SparkRuntime, Usage
 from penstock.spark.worker import Worker
 from penstock.telemetry import MachineClass, Nodes, Snapshot, joined
+from penstock.telemetry.executor_speed import ExecutorSpeeds
 
 LOG = logging.getLogger(__name__)
 
@@ -97,6 +98,7 @@ class ApplicationRuntime:
         self._parts: dict[str, _Part] = {}
         self._told, self._untold = set[str](), list[str]()
         self._hosts, self._nodes = HostWatch(), ExecutorNodes(options.machine)
+        self._speeds = ExecutorSpeeds.nothing()
         self._observed_s = clock()
         self._worker = Worker("penstock-looks")
         self.only_observes: str | None = None
@@ -139,6 +141,8 @@ class ApplicationRuntime:
         now_s = self._clock()
         for _, records in looked.values():
             self._hosts.note(records, now_s)
+        for key, (looks, _) in looked.items() if self._options.task_figures else ():
+            self._speeds = self._parts[key].runtime.observer.compared(looks, self._speeds)
         nodes = self._nodes_table(now_s)
         seen = [
             part.runtime.observer.observe(*looked.get(key, ([], ())), nodes, now_s)
@@ -282,6 +286,7 @@ class ApplicationRuntime:
             self._hosts.loads(now_s),
             starting={v.id for v in view if v.state == "starting"},
             draining=self.pool.draining,
+            speeds=self._speeds,
             now_s=now_s,
             interval_s=max(0.0, interval_s),
         )

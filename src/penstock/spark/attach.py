@@ -13,6 +13,7 @@ from penstock.control.changes import MODES, Mode
 from penstock.dataflow.graph import Statistic
 from penstock.errors import UserError, did_you_mean
 from penstock.policies.elasticity import Elasticity, ElasticityOptions
+from penstock.policies.interference import Interference
 from penstock.policies.provisioning import Provisioning, ProvisioningOptions
 from penstock.policies.shedding import Shedding, SheddingOptions
 from penstock.spark.application import ApplicationRuntime
@@ -77,7 +78,10 @@ def attach(
     runtime = ApplicationRuntime(
         spark,
         goals=lambda name: given.get(name, usual),
-        options=RuntimeOptions(machine=replace(machine, available=most)),
+        options=RuntimeOptions(
+            machine=replace(machine, available=most),
+            task_figures=any(isinstance(run.policy, Interference) for run in policies),
+        ),
         interval_s=interval_s,
     )
     pilot = Pilot(

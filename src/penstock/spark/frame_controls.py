@@ -173,7 +173,7 @@ class FrameControls:
         held: dict[str, float] = {}
         for batch_id, table in look.tasks.items():
             share = self._kept([r for r in taken if r.batch_id == batch_id])
-            kept = np.round(table.input_records * share).astype(np.int64)
+            kept = np.round(table.input_records * share)
             for_tasks_s, for_records_s = self._costs.split(replace(table, input_records=kept))
             part = for_records_s / max(for_tasks_s + for_records_s, 1e-9)
             for executor, run_ms in zip(table.executor, table.run_ms.tolist(), strict=True):

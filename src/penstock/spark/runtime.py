@@ -56,6 +56,8 @@ class RuntimeOptions:
     """What an executor is and costs; `available` is the most there can be."""
     confirm_s: float = 60.0
     """Seconds within which Spark must show that an action took effect."""
+    task_figures: bool = False
+    """Whether snapshots tell what tasks of native operators did and how fast executors are: for who decides by it."""
 
 
 DEFAULTS = RuntimeOptions()
@@ -122,7 +124,7 @@ class SparkRuntime:
         self._brokers: Brokers | None = None
         self.moves = self._follow()
         can = self.capabilities
-        self._tasks = TaskMetrics(spark) if can.task_metrics.available else None
+        self._tasks = TaskMetrics(spark, str(query.runId)) if can.task_metrics.available else None
         self._shuffles = Shuffles(spark) if can.shuffle_matrix.available and state_operators else None
         self.looks = self._looks()
         self.observer = Observer(
@@ -132,6 +134,7 @@ class SparkRuntime:
             sources=sources,
             now_s=clock(),
             measured=measures is not None,
+            task_figures=options.task_figures,
         )
         self._hosts, self._nodes, self._looked_s = (
             hosts or HostWatch(),
@@ -238,9 +241,10 @@ class SparkRuntime:
         if self._frames is not None and self._controls and self.query.isActive:
             with suppress(SparkInternalsError):
                 set_controls(self.query, self._frames.untouched)
-        if self._brokers is not None:
-            with suppress(SparkInternalsError):
-                self._brokers.close()
+        for gauge in (self._brokers, self._tasks):
+            if gauge is not None:
+                with suppress(SparkInternalsError):
+                    gauge.close()
         if not self._owns_pool:
             return
         self.pool.close()

@@ -68,7 +68,7 @@ class Capacity:
         cores = np.where(nodes.cores > 0, nodes.cores, 1.0)
         foreign = np.where(nodes.known, _clean(nodes.foreign_cpu), 0.0)
         share, now_crowded = _remembering(snapshot, foreign, cores, crowded or {})
-        pace = node_slowness(snapshot)
+        pace = _pace(snapshot)
         slowness = np.maximum(pace, 1.0 / share)
         left = np.clip(cores - foreign, max(fair_share, LEAST_SHARE) * cores, cores)
         bandwidth = np.where(nodes.bandwidth_bytes_per_s > 0, nodes.bandwidth_bytes_per_s, np.inf)
@@ -114,6 +114,9 @@ def offered_rps(snapshot: Snapshot) -> tuple[Floats, Bools]:
         elif measured > 0 and whole + single.sum() > 0:
             # Keys and round robins are held back together: all tasks miss the same share.
             offered[mine] *= (whole + float(single.sum())) / measured
+    # A task that ran on nothing took time all the same: it counts as one record.
+    idle = tasks.known & (tasks.busy_s > 0) & (offered * interval_s < 1.0)
+    offered = np.where(idle, 1.0 / interval_s, offered)
     return offered, tasks.known & np.isfinite(offered)
 
 
@@ -125,7 +128,7 @@ def costs(snapshot: Snapshot, slowness: Floats) -> tuple[Floats, Floats]:
     """
     tasks = snapshot.tasks
     done = np.where(tasks.known, _clean(tasks.processed), 0.0)
-    some = np.where(done > 0, done, np.nan)
+    some = np.where(done > 0, done, np.where(tasks.known & (tasks.busy_s > 0), 1.0, np.nan))
     placed = tasks.node >= 0
     slow = np.ones(len(tasks))
     slow[placed] = slowness[tasks.node[placed]]
@@ -159,6 +162,20 @@ def node_slowness(snapshot: Snapshot) -> Floats:
     expected = (done * usual[:, None])[several].sum(axis=0)
     slow = spent[several].sum(axis=0) / np.where(expected > 0, expected, 1.0)
     return np.where((expected > 0) & (slow > SLOW), slow, 1.0)
+
+
+def _pace(snapshot: Snapshot) -> Floats:
+    """[node]: how many times more core time records take there, at least 1.
+
+    Where telemetry compared the nodes over many batches that is it: one interval of a few noisy tasks says less.
+    """
+    nodes = snapshot.nodes
+    if not nodes.speed_known.any():
+        return node_slowness(snapshot)
+    judged = nodes.speed_known & (nodes.speed > 0)
+    usual = float(np.median(nodes.speed[judged])) if judged.any() else 1.0
+    slow = usual / np.where(judged, nodes.speed, usual)
+    return np.where(slow > SLOW, slow, 1.0)
 
 
 def obtained_share(snapshot: Snapshot, cores: Floats) -> tuple[Floats, Bools]:

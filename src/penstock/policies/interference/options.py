@@ -80,6 +80,10 @@ class InterferenceOptions(MigrationOptions):
     """Share of the cores that the operating system leaves us however busy others are (0..1]."""
     move_s: float = 0.06
     """Fixed part of a move's pause (seconds, 0 or more); the transfer of the state comes on top."""
+    restore_mb_per_s: float = 20.0
+    """State that an executor restores from a checkpoint in a second (MB), where batches wait for it."""
+    least_relief: float = 0.1
+    """Share of the slowest node's time that moves must take away, where a batch waits for its slowest node (0..1)."""
     most_moves: int = 1000
     """Moves in one cycle at most (1 or more)."""
     quiet_share: float = 0.5
@@ -96,6 +100,8 @@ class InterferenceOptions(MigrationOptions):
                 "least_mean lies in 0..1": 0 < self.least_mean <= 1,
                 "fair_share lies in 0..1": 0 < self.fair_share <= 1,
                 "move_s is 0 or more": 0 <= self.move_s < float("inf"),
+                "restore_mb_per_s is more than 0": 0 < self.restore_mb_per_s < float("inf"),
+                "least_relief lies in 0..1": 0 <= self.least_relief < 1,
                 "most_moves is at least 1": self.most_moves >= 1,
                 "quiet_share lies in 0..1": 0 <= self.quiet_share <= 1,
             },

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.arrays import Bools, Floats
 from penstock.policies.actions import Move
-from penstock.policies.interference.demand import Crowded
+from penstock.policies.interference.demand import CPU, Crowded
 from penstock.policies.interference.expectations import compile_forecasts
 from penstock.policies.interference.moves import Remembered, move_of, needs_more, streaks, threshold_at
 from penstock.policies.interference.options import InterferenceOptions
@@ -18,6 +18,7 @@ from penstock.policies.interference.selection import Moves, Parts, Picture, choo
 from penstock.policies.interference.situation import Situation, covering
 from penstock.policies.policy import Proposal
 from penstock.telemetry import Snapshot
+from penstock.telemetry.moments import totals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -76,6 +77,8 @@ class Interference:
         moves = None
         if ready.any() and len(now.tasks):
             moves = _choose(now, options, parts, loads, rooms, full, calm, refused, threshold)
+            if snapshot.batches is not None and relief(now, moves) < options.least_relief:
+                moves = None
         actions = () if moves is None else _actions(now, moves, options, threshold)
         barren = np.zeros(len(ids), bool) if moves is None else moves.barren
         moved_from = {a.source for a in actions}
@@ -158,6 +161,19 @@ def _choose(
     )
 
 
+def relief(now: Situation, moves: Moves) -> float:
+    """Share of its time that the slowest node is spared: a batch lasts until the last node is done."""
+    cores = now.capacity.cores
+    use = now.rates.mean(axis=1) * now.needs[:, CPU]
+    after = now.node.copy()
+    after[moves.rows] = moves.targets
+    before_s, after_s = (
+        float(((now.fixed[:, CPU] + totals(node, use, len(cores))) / cores).max(initial=0.0))
+        for node in (now.node, after)
+    )
+    return 1.0 - after_s / before_s if before_s > 0 else 0.0
+
+
 def soon_quiet(rates: Floats, inner: int, share: float) -> Bools:
     """Computations whose outer rings hold less than a share of the load of the innermost, the first windows."""
     near = rates[:, :inner].mean(axis=1)
@@ -167,6 +183,8 @@ def soon_quiet(rates: Floats, inner: int, share: float) -> Bools:
 
 def _pause_s(now: Situation, options: InterferenceOptions) -> Floats:
     bandwidth = now.capacity.bandwidth_bytes_per_s[now.node]
+    if now.snapshot.batches is not None:
+        bandwidth = np.minimum(bandwidth, 1e6 * options.restore_mb_per_s)
     return options.move_s + now.state_bytes / bandwidth
 
 

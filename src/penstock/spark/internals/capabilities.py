@@ -7,13 +7,13 @@ from pyspark.sql import SparkSession
 
 from penstock.spark.internals.errors import SparkInternalsError, reaching
 from penstock.spark.internals.executors import fixed_reason
-from penstock.spark.internals.gateway import JsonReader, jvm
+from penstock.spark.internals.gateway import jvm
 from penstock.spark.internals.pacing import python_limits_reason
 from penstock.spark.internals.repartition import repartition_reason
 from penstock.spark.internals.running import standing_reader
 from penstock.spark.internals.shuffles import Shuffles
 from penstock.spark.internals.state import readings
-from penstock.spark.internals.tasks import TaskMetrics
+from penstock.spark.internals.tasks import recorder
 
 RUNTIME = "org.apache.spark.sql.execution.streaming.runtime"
 
@@ -114,6 +114,5 @@ def _lacks_running_batch(spark: SparkSession) -> str | None:
 
 
 def _lacks_task_metrics(spark: SparkSession) -> str | None:
-    TaskMetrics(spark).batch("no such run", 0)
-    JsonReader(spark).text(jvm(spark).java.util.ArrayList())
+    recorder()  # compiles against this Spark's classes or raises
     return None

@@ -1,6 +1,7 @@
 """Ways across the Py4J gateway that every other file here shares."""
 
 from functools import lru_cache
+from itertools import count
 from typing import Any
 
 from pyspark import SparkContext
@@ -11,6 +12,8 @@ from penstock.spark.internals.errors import SparkInternalsError
 
 # A Py4J reply above 8 KB takes 44 ms longer than one below; many small ones are far cheaper.
 CHUNK_CHARS = 6000
+
+_names = count(1)
 
 # What the methods of `compiled` may call: `reply` ends one that tells a text, `below` walks a physical plan,
 # inside adaptive plans and their stages too.
@@ -73,21 +76,35 @@ def compiled(source: str, *, loader: Any = None) -> Any:
     class loader of what the source refers to, if that is not Spark's own.
     """
     if loader is not None:
-        return _cooked(SparkContext._gateway, source, loader)
+        return _class(SparkContext._gateway, source + _SHARED, loader=loader).newInstance()
     return _compiled(SparkContext._gateway, source)
+
+
+def listener(source: str) -> Any:
+    """Return a new listener to Spark's events in the driver's JVM, with the methods of *source* (see `compiled`)."""
+    return _listener_class(SparkContext._gateway, source).newInstance()
 
 
 @lru_cache(maxsize=16)
 def _compiled(gateway: Any, source: str) -> Any:
-    return _cooked(gateway, source, None)
+    return _class(gateway, source + _SHARED).newInstance()
 
 
-def _cooked(gateway: Any, source: str, loader: Any) -> Any:
+@lru_cache(maxsize=2)
+def _listener_class(gateway: Any, source: str) -> Any:
+    return _class(gateway, source, extends="org.apache.spark.scheduler.SparkListener")
+
+
+def _class(gateway: Any, source: str, *, extends: str | None = None, loader: Any = None) -> Any:
     body = gateway.jvm.org.codehaus.janino.ClassBodyEvaluator()
+    # Py4J remembers methods by the name of their class: two classes of one name would get each other's.
+    body.setClassName(f"penstock.Compiled{next(_names)}")
     if loader is not None:
         body.setParentClassLoader(loader)
-    body.cook(source + _SHARED)
-    return body.getClazz().newInstance()
+    if extends is not None:
+        body.setExtendedClass(gateway.jvm.java.lang.Class.forName(extends))
+    body.cook(source)
+    return body.getClazz()
 
 
 def text(reply: Any) -> str:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.spark.internals.errors import SparkInternalsError, reaching
+from penstock.spark.internals.errors import reaching
 from penstock.spark.internals.gateway import compiled, context, declared_field, execution, lines
 
 CAPABILITY = "shuffle matrix"
@@ -49,9 +49,11 @@ private static void tell(SparkPlan node, int depth, MapOutputTrackerMaster outpu
 
 private static void sizes(MapStatus[] maps, int partitions, StringBuilder lines) {
     for (int m = 0; m < maps.length; m++) {
-        if (maps[m] == null) continue;
-        lines.append("map ").append(maps[m].location().executorId()).append(" ").append(maps[m].location().host());
-        for (int r = 0; r < partitions; r++) lines.append(" ").append(maps[m].getSizeForBlock(r));
+        // An output that is lost keeps its row: a map task's position is its partition.
+        lines.append("map ").append(maps[m] == null ? "-" : maps[m].location().executorId())
+            .append(" ").append(maps[m] == null ? "-" : maps[m].location().host());
+        for (int r = 0; r < partitions; r++)
+            lines.append(" ").append(maps[m] == null ? 0L : maps[m].getSizeForBlock(r));
         lines.append("\\n");
     }
 }
@@ -60,7 +62,7 @@ private static void sizes(MapStatus[] maps, int partitions, StringBuilder lines)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ShuffleMatrix:
-    """One exchange: ``sizes_bytes[m, r]`` left by map task m (on ``map_executor[m]``) for partition r.
+    """One exchange: ``sizes_bytes[m, r]`` left by map task m (on ``map_executor[m]``, "-": lost) for partition r.
 
     Spark rounds each size up to a power of 1.1, so an entry is at most 10 % too large; above 2000 reduce
     partitions it keeps only the average of the blocks that are not empty.
@@ -94,7 +96,6 @@ class Shuffles:
             self._jvm = compiled(_PLAN)
         self._query: StreamingQuery | None = None
         self._running: Any = None
-        self._in_reach = True
         self._held: tuple[int, Any] | None = None
         """The newest batch of that query and its plan, when last looked."""
 
@@ -104,13 +105,11 @@ class Shuffles:
         """Return the newest of the *ended* micro-batches whose plan is at hand, and its matrices.
 
         The plan that Spark has is that of the newest begun. Where batches follow one another without a break it is
-        never that of an ended one, so it is held until the next call: a shuffle is known as long as its plan. Inside
-        ``foreachBatch`` the plans are the user's own, which this cannot see.
+        never that of an ended one, so it is held until the next call: a shuffle is known as long as its plan.
         """
         with reaching(CAPABILITY):
-            self._turn_to(query)
-            if not self._in_reach:
-                raise SparkInternalsError(CAPABILITY, "the plans inside foreachBatch are out of reach")
+            if query is not self._query:
+                self._query, self._running, self._held = query, execution(query), None
             newest = self._running.lastExecution()
             held = self._held
             self._held = None if newest is None else (int(newest.currentBatchId()), newest)
@@ -119,13 +118,6 @@ class Shuffles:
                     told = lines(self._jvm.exchanges(one[1], self._outputs))
                     return one[0], tuple(map(_matrix, _exchanges(told)))
             return None
-
-    def _turn_to(self, query: StreamingQuery) -> None:
-        if query is not self._query:
-            self._running, self._held = execution(query), None
-            sink = self._running.sink().getClass().getSimpleName()
-            self._in_reach = not sink.startswith("ForeachBatch")
-            self._query = query
 
 
 def _exchanges(told: Iterable[str]) -> list[_Exchange]:

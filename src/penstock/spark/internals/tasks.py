@@ -1,206 +1,233 @@
-"""What each task of a micro-batch did, from the driver's status store (no web UI needed)."""
+"""What every task of a micro-batch did, on any query: a listener in the driver's JVM that keeps a row per task.
 
-import re
-from collections import OrderedDict
+The listener is Spark's public interface for task ends. It follows only the runs that somebody asks for, from the first
+batch that begins afterwards, and holds their rows until the batch has ended and they are taken; a reader that never
+comes back loses the oldest batches, no memory. Which operators a stage contains follows from the accumulators that its
+tasks update: Spark announces each plan with the accumulators of its nodes, those of an adaptive plan and of actions
+inside ``foreachBatch`` too.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from pyspark.sql import SparkSession
 
+from penstock.spark.internals import task_recorder
 from penstock.spark.internals.errors import reaching
-from penstock.spark.internals.gateway import compiled, context, lines
+from penstock.spark.internals.gateway import context, listener
 
 CAPABILITY = "task metrics"
-KEPT_BATCHES = 128
-LOOK_BACK_JOBS = 500  # how far into the past a newly attached reader looks
 MOST_TASKS = 100_000
-
-_BATCH = re.compile(r"runId = (\S+)\s+batch = (\d+)")
-
-NUMBERS = (
-    "stage",
-    "stage_attempt",
-    "partition",
-    "attempt",
-    "duration_ms",
-    "delay_ms",
-    "run_ms",
-    "cpu_ns",
-    "deserialize_ms",
-    "gc_ms",
-    "spilled_bytes",
-    "input_records",
-    "input_bytes",
-    "output_records",
-    "shuffle_read_local_bytes",
-    "shuffle_read_remote_bytes",
-    "shuffle_read_records",
-    "shuffle_wait_ms",
-    "shuffle_write_bytes",
-    "shuffle_write_records",
-)
-"""Columns of a task's line, in the order in which `_STATUS` writes them."""
-
-# A line for each task: executor, host, status, locality, and the numbers.
-_STATUS = """
-import org.apache.spark.scheduler.DAGScheduler;
-import org.apache.spark.status.AppStatusStore;
-import org.apache.spark.status.api.v1.JobData;
-import org.apache.spark.status.api.v1.StageData;
-import org.apache.spark.status.api.v1.TaskData;
-import org.apache.spark.status.api.v1.TaskMetrics;
-
-public Object jobs(DAGScheduler scheduler, AppStatusStore store, int first) {
-    StringBuilder lines = new StringBuilder();
-    for (int id = first; id < scheduler.numTotalJobs(); id++) {
-        JobData job;
-        try {
-            job = store.job(id);
-        } catch (java.util.NoSuchElementException unknown) {
-            continue;
-        }
-        String description = job.description().isDefined() ? (String) job.description().get() : "";
-        lines.append(id).append("\\t").append(job.stageIds().mkString(",")).append("\\t")
-            .append(description.replaceAll("\\\\s+", " ")).append("\\n");
-    }
-    return reply(lines);
-}
-
-public Object tasks(AppStatusStore store, String stages, int most) {
-    StringBuilder lines = new StringBuilder();
-    String[] ids = stages.split(",");
-    for (int i = 0; i < ids.length; i++) {
-        int stage = Integer.parseInt(ids[i]);
-        scala.collection.Iterator attempts =
-            store.stageData(stage, false, new java.util.ArrayList(), false, new double[0]).iterator();
-        while (attempts.hasNext()) {
-            int attempt = ((StageData) attempts.next()).attemptId();
-            scala.collection.Iterator tasks = store.taskList(stage, attempt, most).iterator();
-            while (tasks.hasNext()) append(lines, stage, attempt, (TaskData) tasks.next());
-        }
-    }
-    return reply(lines);
-}
-
-private static void append(StringBuilder lines, int stage, int attempt, TaskData task) {
-    lines.append(task.executorId()).append("\\t").append(task.host()).append("\\t").append(task.status())
-        .append("\\t").append(task.taskLocality()).append("\\t").append(stage).append(" ").append(attempt)
-        .append(" ").append(task.partitionId()).append(" ").append(task.attempt())
-        .append(" ").append(task.duration().isDefined() ? task.duration().get() : "0")
-        .append(" ").append(task.schedulerDelay());
-    if (!task.taskMetrics().isDefined()) {
-        lines.append(" 0 0 0 0 0 0 0 0 0 0 0 0 0 0\\n");
-        return;
-    }
-    TaskMetrics found = (TaskMetrics) task.taskMetrics().get();
-    lines.append(" ").append(found.executorRunTime()).append(" ").append(found.executorCpuTime())
-        .append(" ").append(found.executorDeserializeTime()).append(" ").append(found.jvmGcTime())
-        .append(" ").append(found.diskBytesSpilled())
-        .append(" ").append(found.inputMetrics().recordsRead()).append(" ").append(found.inputMetrics().bytesRead())
-        .append(" ").append(found.outputMetrics().recordsWritten())
-        .append(" ").append(found.shuffleReadMetrics().localBytesRead())
-        .append(" ").append(found.shuffleReadMetrics().remoteBytesRead())
-        .append(" ").append(found.shuffleReadMetrics().recordsRead())
-        .append(" ").append(found.shuffleReadMetrics().fetchWaitTime())
-        .append(" ").append(found.shuffleWriteMetrics().bytesWritten())
-        .append(" ").append(found.shuffleWriteMetrics().recordsWritten()).append("\\n");
-}
-"""
+"""Tasks of one run that wait to be taken; beyond, the oldest batches go."""
+PATIENCE_MS = 300
+"""How long a reader waits for the end of a batch: Spark tells listeners of it later than it publishes progress."""
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+NUMBERS = (
+    "stage", "stage_attempt", "partition", "executor", "succeeded", "launched_ms", "duration_ms", "run_ms", "cpu_ns",
+    "deserialize_ms", "gc_ms", "input_records", "input_bytes", "output_records", "output_bytes",
+    "shuffle_read_records", "shuffle_read_local_bytes", "shuffle_read_remote_bytes", "shuffle_wait_ms",
+    "shuffle_write_records", "shuffle_write_bytes", "spilled_bytes",
+)  # fmt: skip
+"""Columns of a task's row, in the order in which the listener writes them."""
+
+STATE_METRICS: Mapping[str, str] = {
+    "rows": "number of total state rows",
+    "updated": "number of updated state rows",
+    "emitted": "number of output rows",
+    "update_ms": "time to update",
+    "remove_ms": "time to remove",
+    "commit_ms": "time to commit changes",
+    "load_ms": "RocksDB: load - time taken to load the store",
+    "memory_bytes": "memory used by state",
+    "version_bytes": "estimated size of state only on current version",
+    "sst_bytes": "RocksDB: size of all SST files",
+}
+"""Column and how Spark's name of the metric begins; the first is what tells a stateful operator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageFacts:
+    """One attempt of one stage: where it stands in its query, and what runs in it."""
+
+    id: int
+    attempt: int
+    tasks: int
+    is_first: bool
+    """It reads no shuffle: it begins with a source."""
+    is_last: bool
+    """It writes no shuffle: its results go to the sink, or to the driver."""
+    has_python: bool
+    """Python workers take part, whose CPU Spark does not count."""
+    sources: tuple[int, ...]
+    """Positions of the sources that it reads, in the order of the plan's leaves."""
+    states: tuple[int, ...]
+    """Numbers of the stateful operators in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StateTable:
+    """What stateful operators did in tasks: a row for each operator of each task. Unknown figures are 0."""
+
+    task: Ints
+    """Row in the task table."""
+    operator: Ints
+    rows: Floats
+    updated: Floats
+    emitted: Floats
+    update_ms: Floats
+    remove_ms: Floats
+    commit_ms: Floats
+    load_ms: Floats
+    memory_bytes: Floats
+    version_bytes: Floats
+    sst_bytes: Floats
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class TaskTable:
     """The tasks of one micro-batch, a column each; row i is the same task in every column.
 
-    Tasks that failed or never ended have zeros where Spark has no metrics; ``status`` tells them apart.
+    Failed and speculative ones are there too, with `succeeded` False: their time was spent.
     """
 
     executor: tuple[str, ...]
     host: tuple[str, ...]
-    status: tuple[str, ...]
-    locality: tuple[str, ...]
     stage: Ints
     stage_attempt: Ints
     partition: Ints
-    attempt: Ints
-    duration_ms: Ints
-    delay_ms: Ints
-    run_ms: Ints
-    cpu_ns: Ints
-    deserialize_ms: Ints
-    gc_ms: Ints
-    spilled_bytes: Ints
-    input_records: Ints
-    input_bytes: Ints
-    output_records: Ints
-    shuffle_read_local_bytes: Ints
-    shuffle_read_remote_bytes: Ints
-    shuffle_read_records: Ints
-    shuffle_wait_ms: Ints
-    shuffle_write_bytes: Ints
-    shuffle_write_records: Ints
+    succeeded: Bools
+    launched_ms: Floats
+    duration_ms: Floats
+    """From launch to end, as the driver saw it."""
+    run_ms: Floats
+    cpu_ns: Floats
+    deserialize_ms: Floats
+    gc_ms: Floats
+    input_records: Floats
+    input_bytes: Floats
+    output_records: Floats
+    output_bytes: Floats
+    shuffle_read_records: Floats
+    shuffle_read_local_bytes: Floats
+    """From the same executor, or from the disk of another one on the same host."""
+    shuffle_read_remote_bytes: Floats
+    shuffle_wait_ms: Floats
+    shuffle_write_records: Floats
+    shuffle_write_bytes: Floats
+    spilled_bytes: Floats
+    stages: tuple[StageFacts, ...]
+    states: StateTable
 
     def __len__(self) -> int:
-        return len(self.executor)
+        return len(self.stage)
+
+    @cached_property
+    def stage_row(self) -> Ints:
+        """Per task, its row in `stages`."""
+        rows = {(s.id, s.attempt): i for i, s in enumerate(self.stages)}
+        pairs = zip(self.stage.tolist(), self.stage_attempt.tolist(), strict=True)
+        return np.fromiter((rows[pair] for pair in pairs), np.int64, len(self))
 
     @property
     def shuffled_bytes(self) -> tuple[int, int]:
-        """Bytes read in shuffles, in all and from other executors."""
+        """Bytes read in shuffles, in all and from other hosts."""
         remote = int(self.shuffle_read_remote_bytes.sum())
         return int(self.shuffle_read_local_bytes.sum()) + remote, remote
 
 
 class TaskMetrics:
-    """Reads the tasks of micro-batches, for all queries of one application.
+    """Follows the tasks of one run, or of several, with a listener of its own; `close` ends it."""
 
-    Job ids are consecutive, so each job is looked at once; only the newest batches are remembered. Spark
-    itself keeps the last ``spark.ui.retainedJobs``, ``retainedStages`` and ``retainedTasks``.
-    """
-
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, run_id: str | None = None) -> None:
+        """With *run_id*, the run is followed at once, else from the first time that it is asked for."""
         with reaching(CAPABILITY):
-            self._jvm, self._store = compiled(_STATUS), context(spark).statusStore()
-            self._scheduler = context(spark).dagScheduler()
-            self._next_job = max(0, int(self._scheduler.numTotalJobs()) - LOOK_BACK_JOBS)
-        self._stages: OrderedDict[tuple[str, int], list[str]] = OrderedDict()
+            self._context, self._recorder, self._open = context(spark), recorder(), True
+            self._followed: set[str] = set()
+            self._context.addSparkListener(self._recorder)
+            if run_id is not None:
+                self._follow(run_id)
+
+    def _follow(self, run_id: str) -> None:
+        if run_id not in self._followed:
+            self._followed.add(run_id)
+            self._recorder.follow(run_id)
 
     def batch(self, run_id: str, batch_id: int) -> TaskTable:
-        """Return the tasks of a micro-batch, complete once its progress was published; one call for all of them.
+        """Return the tasks of a micro-batch that has ended; once, and then of no earlier one.
 
-        A stage that was retried appears once per attempt. Empty for a batch that ran no job, or that
-        ended before this reader came.
+        Empty for a batch that ran no job, or that began before its run was followed.
         """
         with reaching(CAPABILITY):
-            self._poll()
-            # A stage whose output several jobs read is theirs all. As a text: Py4J makes lists element by element.
-            stages = ",".join(dict.fromkeys(self._stages.get((str(run_id), batch_id), [])))
-            return _table(lines(self._jvm.tasks(self._store, stages, MOST_TASKS)) if stages else [])
+            self._follow(str(run_id))
+            return _table(bytes(self._recorder.take(str(run_id), int(batch_id), PATIENCE_MS)))
 
-    def _poll(self) -> None:
-        """Sort the stages of all jobs begun since the last look by run and batch."""
-        # Jobs reach the store in order: those missing before a known one are forgotten, those after it to come.
-        for line in lines(self._jvm.jobs(self._scheduler, self._store, self._next_job)):
-            job, ids, about = line.split("\t", 2)
-            self._next_job = int(job) + 1
-            if batch := _BATCH.search(about):
-                stages = self._stages.setdefault((batch[1], int(batch[2])), [])
-                # A job over no partitions has no stages.
-                stages += filter(None, ids.split(","))
-                while len(self._stages) > KEPT_BATCHES:
-                    self._stages.popitem(last=False)
+    def close(self) -> None:
+        """Stop listening."""
+        with reaching(CAPABILITY):
+            if self._open:
+                self._open = False
+                self._context.removeSparkListener(self._recorder)
 
 
-def _table(rows: list[str]) -> TaskTable:
-    fields = [row.split("\t") for row in rows]
-    numbers = np.fromstring(" ".join(f[4] for f in fields), dtype=np.int64, sep=" ")
-    executor, host, status, locality, _ = zip(*fields, strict=True) if fields else ((),) * 5
+def recorder() -> Any:
+    """Return a new listener in the driver's JVM, if this Spark has what it needs."""
+    made = listener(task_recorder.SOURCE)
+    made.configure("\n".join(STATE_METRICS.values()), MOST_TASKS)
+    return made
+
+
+def _table(reply: bytes) -> TaskTable:
+    size, tasks, states = (int(n) for n in np.frombuffer(reply, "<i8", 3)) if reply else (0, 0, 0)
+    stages, executors = [], []
+    for line in reply[24 : 24 + size].decode().splitlines():
+        kind, *words = line.split(" ")
+        if kind == "stage":
+            stages.append(_stage(words))
+        else:
+            executors.append(words)
+    at = 24 + (size + 7) // 8 * 8
+    width, state_width = len(NUMBERS), len(STATE_METRICS) + 2
+    rows = np.frombuffer(reply, "<f8", tasks * width, at if tasks else 0).reshape(tasks, width).T
+    held = np.frombuffer(reply, "<f8", states * state_width, at + 8 * tasks * width if states else 0)
+    held = held.reshape(states, state_width).T
+    columns: dict[str, Any] = {
+        name: np.ascontiguousarray(row) for name, row in zip(NUMBERS, rows, strict=True)
+    }
+    ran = columns.pop("executor").astype(np.int64).tolist()
+    whole = {name: columns.pop(name).astype(np.int64) for name in ("stage", "stage_attempt", "partition")}
     return TaskTable(
-        executor=executor,
-        host=host,
-        status=status,
-        locality=locality,
-        **dict(zip(NUMBERS, numbers.reshape(-1, len(NUMBERS)).T, strict=True)),
+        executor=tuple(executors[i][0] for i in ran),
+        host=tuple(executors[i][1] for i in ran),
+        succeeded=columns.pop("succeeded") > 0,
+        **whole,
+        **columns,
+        stages=tuple(stages),
+        states=StateTable(
+            task=held[0].astype(np.int64),
+            operator=held[1].astype(np.int64),
+            **dict(zip(STATE_METRICS, held[2:], strict=True)),
+        ),
+    )
+
+
+def _stage(words: list[str]) -> StageFacts:
+    number, attempt, _, tasks, reads, writes = map(int, words[:6])
+    nodes = words[6:]
+    return StageFacts(
+        id=number,
+        attempt=attempt,
+        tasks=tasks,
+        is_first=not reads,
+        is_last=not writes,
+        has_python="python" in nodes,
+        sources=tuple(sorted(int(n[4:]) for n in nodes if n.startswith("scan"))),
+        states=tuple(sorted(int(n[5:]) for n in nodes if n.startswith("state"))),
     )

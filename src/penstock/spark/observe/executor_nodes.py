@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from penstock.spark.internals.executors import Executor
 from penstock.spark.observe.machine_load import HostLoad
 from penstock.telemetry import MachineClass, Nodes
+from penstock.telemetry.executor_speed import ExecutorSpeeds
 
 
 class ExecutorNodes:
@@ -23,6 +24,7 @@ class ExecutorNodes:
         *,
         starting: Collection[str] = (),
         draining: Collection[str] = (),
+        speeds: ExecutorSpeeds | None = None,
         now_s: float,
         interval_s: float,
     ) -> Nodes:
@@ -32,13 +34,16 @@ class ExecutorNodes:
         count, machine = len(executors), self.machine
         there_s = [self._there_s[e.id] for e in executors]
         seen = [loads.get(e.id) for e in executors]
+        ids = [e.id for e in executors]
+        slowness, judged = (speeds or ExecutorSpeeds.nothing()).slowness(ids)
         return Nodes.blank(
             count,
-            ids=tuple(e.id for e in executors),
+            ids=tuple(ids),
             hosts=tuple(e.host for e in executors),
             machines=(machine.name,) * count,
             cores=[float(e.cores) for e in executors],
-            speed=machine.speed,
+            speed=machine.speed / slowness,
+            speed_known=judged,
             own_cpu=[s.own_cpu if s else 0.0 for s in seen],
             foreign_cpu=[s.foreign_cpu if s else 0.0 for s in seen],
             load_average=[s.load_average if s else 0.0 for s in seen],

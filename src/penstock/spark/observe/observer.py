@@ -21,6 +21,7 @@ from penstock.spark.observe.latency_windows import (
     together,
 )
 from penstock.spark.observe.looks import Look
+from penstock.spark.observe.native_tasks import NativeReader, NativeTable
 from penstock.spark.observe.operator_totals import OperatorTotals
 from penstock.spark.observe.progress import BatchProgress
 from penstock.spark.observe.read_all_source import ReadAllSource
@@ -41,6 +42,7 @@ from penstock.telemetry import (
     Tasks,
     Traffic,
 )
+from penstock.telemetry.executor_speed import ExecutorSpeeds, observed
 
 LATENCY_KEPT_S = 120.0
 WAIT_SHARE: dict[Statistic, float] = {"mean": 0.5, "p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -71,10 +73,15 @@ class Observer:
         sources: Mapping[OperatorId, SourceReader],
         now_s: float,
         measured: bool = False,
+        task_figures: bool = False,
         fresh_s: float = 15.0,
     ) -> None:
-        """`measured`: Python tasks tell what they did. Figures older than `fresh_s` are unknown."""
+        """`measured`: Python tasks tell what they did; `task_figures`: else Spark's own do.
+
+        Figures older than `fresh_s` are unknown.
+        """
         self._flow, self._machine, self._measured, self._fresh_s = dataflow, machine, measured, fresh_s
+        self._native_figures = task_figures and not measured
         self._state_operators = state_operators
         self._sources = sources
         self._seen_batch = -1
@@ -83,6 +90,7 @@ class Observer:
         self._observed_s = now_s
         self._totals = OperatorTotals(dataflow)
         self._stage_costs = StageCosts()
+        self._reader, self._table = NativeReader(dataflow, state_operators), NativeTable(dataflow)
         keep_s = max([LATENCY_KEPT_S, *(2 * c.window_s for c in dataflow.constraints)])
         self._windows = {sink.id: SinkWindow(keep_s) for sink in dataflow.sinks}
         self.batches = 0
@@ -121,6 +129,9 @@ class Observer:
         self._observed_s = now_s
         moving = self._look.moving if self._look is not None else frozenset()
         tasks = self._totals.tasks(records, self._places(), nodes, interval_s, moving)
+        tasks = self._with_native(
+            looks, tasks, nodes, interval_s, figures=self._native_figures and not records
+        )
         # Before the sources and sinks: what they keep is learnt from what passed the streams.
         streams = self._totals.streams(records, self._shuffled(looks))
         return Snapshot(
@@ -141,6 +152,41 @@ class Observer:
             queries=self._query_table(now_s),
             warnings=tuple(dict.fromkeys(warnings)),
         )
+
+    def _with_native(
+        self, looks: Sequence[Look], tasks: Tasks, nodes: Nodes, interval_s: float, *, figures: bool
+    ) -> Tasks:
+        """With the state that Spark's tasks tell of, and all their other figures where Python tasks told none.
+
+        Of batches whose tasks Spark did not tell, the others stand for them.
+        """
+        told = [
+            (b, look.tasks[b.batch_id]) for look in looks for b in look.batches if b.batch_id in look.tasks
+        ]
+        native = None
+        if told:
+            whole_s = sum(b.duration_s for look in looks for b in look.batches)
+            scale = whole_s / max(sum(b.duration_s for b, _ in told), 1e-9)
+            native = self._reader.read([table for _, table in told], scale=max(1.0, scale))
+        return self._table.filled(tasks, native, nodes, interval_s, figures=figures)
+
+    def compared(self, looks: Sequence[Look], speeds: ExecutorSpeeds) -> ExecutorSpeeds:
+        """What is known of executors, with the tasks of these looks: those of a kind are compared."""
+        for _, table in sorted(
+            (pair for look in looks for pair in look.tasks.items()), key=lambda pair: pair[0]
+        ):
+            good = np.flatnonzero(table.succeeded)
+            # Who waits for the output of others is not slow.
+            seconds = np.maximum(table.run_ms + table.deserialize_ms - table.shuffle_wait_ms, 0.0) / 1e3
+            kinds = self._reader.kinds(table)
+            speeds = observed(
+                speeds,
+                [kinds[i] for i in good.tolist()],
+                [table.executor[i] for i in good.tolist()],
+                (table.input_records + table.shuffle_read_records)[good],
+                seconds[good],
+            )
+        return speeds
 
     def _is_fresh(self, now_s: float) -> bool:
         return self._look is not None and now_s - self._look.time_s <= self._fresh_s

@@ -28,11 +28,10 @@ class StageCosts:
     def split(self, table: TaskTable) -> tuple[float, float]:
         """Core-seconds of one more batch: (for its tasks, for their records)."""
         seconds = (table.run_ms + table.deserialize_ms) / 1e3
-        records = (table.input_records + table.shuffle_read_records).astype(np.float64)
-        ended = np.array([status == "SUCCESS" for status in table.status])
+        records = table.input_records + table.shuffle_read_records
         per_task, seen = 0.0, dict[tuple[int, int], Sums]()
         for place, stage in enumerate(np.unique(table.stage).tolist()):
-            mine = (table.stage == stage) & ended
+            mine = (table.stage == stage) & table.succeeded
             x, y = records[mine], seconds[mine]
             key = place, len(x)
             sums = np.array([len(x), x.sum(), y.sum(), x @ x, x @ y])
