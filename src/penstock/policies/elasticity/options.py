@@ -18,7 +18,7 @@ class NodeOptions:
     catch_up_s: float = 15.0
     """Seconds within which a backlog should be gone."""
     shrink_after_s: float = 20.0
-    """Fewer nodes must have sufficed for so long before one is given back; six times that after cold ones broke a bound."""
+    """Fewer nodes must have sufficed for so long before one goes; six times as long after cold nodes broke a bound."""
     settle_s: float = 8.0
     """Seconds after a change in which only growth is decided: a new node is cold at first."""
     utilisation: float = 0.85
