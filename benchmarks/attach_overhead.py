@@ -41,7 +41,9 @@ def throughput_rps(query: Any, began_s: float, ended_s: float) -> float:
         if start_s >= began_s and start_s + took_s <= ended_s:
             rows, seconds = rows + report["numInputRows"], seconds + took_s
     if not seconds:
-        raise SystemExit(f"no batch fits into a window of {ended_s - began_s:.0f} s here: give a longer --window")
+        raise SystemExit(
+            f"no batch fits into a window of {ended_s - began_s:.0f} s here: give a longer --window"
+        )
     return rows / seconds
 
 

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,13 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(GatewayError, match="is no gateway file"):
         driver_context(gateway_file(tmp_path, text))
+
+
+@pytest.mark.parametrize("made", [os.mkdir, os.mkfifo])
+def test_a_folder_and_a_pipe_are_refused(tmp_path: Path, made: Callable[[Path, int], None]) -> None:
+    made(tmp_path / "it", 0o600)
+    with pytest.raises(GatewayError, match="is no gateway file"):
+        driver_context(tmp_path / "it")
 
 
 def test_the_command_refuses_in_one_line(tmp_path: Path) -> None:

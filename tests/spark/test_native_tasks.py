@@ -142,7 +142,8 @@ def test_only_who_asks_for_interference_gets_figures_of_tasks(
             lambda: [s for s in seen if s.tasks.state_known.sum() == PARTITIONS], what="state in a snapshot"
         )
         assert not pilot.loop.faults
-    assert any(s.tasks.known.any() for s in seen) is asks
+    told = {s.dataflow.operators[i].id for s in seen for i in s.tasks.operator[s.tasks.known]}
+    assert any(operator.endswith(".state0") for operator in told) is asks, told
     assert f"{PARTITIONS} partitions, {KEYS} rows" in pilot.report()
 
 

@@ -69,11 +69,14 @@ def is_running(context: SparkContext) -> bool:
 def _read(path: Path) -> tuple[int, str, str]:
     """(port, secret, application). Whoever can read the file can run code in the driver, so only its owner may."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe would be waited for
     except OSError as problem:
         raise GatewayError(f"cannot read '{path}': {problem.strerror}") from problem
+    found = os.fstat(file)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(file)
+        raise GatewayError(f"'{path}' is no gateway file of a driver")
     with open(file, encoding="utf-8", errors="replace") as opened:
-        found = os.fstat(file)
         if found.st_uid != os.getuid():
             raise GatewayError(f"'{path}' is not yours: the gateway is for the user who runs the driver")
         if stat.S_IMODE(found.st_mode) & 0o077:
