@@ -15,6 +15,7 @@ import penstock
 from penstock.control import PolicyRun
 from penstock.dataflow import OperatorId
 from penstock.policies.interference import Interference, InterferenceOptions
+from penstock.spark import frame_controls
 from penstock.spark.attached_query import dataflow_of
 from penstock.spark.frame_controls import FrameControls
 from penstock.spark.goals import Goals
@@ -126,8 +127,10 @@ def test_two_operators_with_state_in_one_stage_share_its_time(
 
 @pytest.mark.parametrize("asks", [False, True])
 def test_only_who_asks_for_interference_gets_figures_of_tasks(
-    local_spark: SparkSession, tmp_path: Path, asks: bool
+    local_spark: SparkSession, tmp_path: Path, asks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Other tests declared sheds in this application; with any, tasks are told by what they share (see the guide).
+    monkeypatch.setattr(frame_controls, "has_points", lambda spark: False)
     seen: list[Snapshot] = []
     query = begun(aggregation(local_spark), tmp_path, mode="update", each=False)
     finished_batch(query)
@@ -143,7 +146,7 @@ def test_only_who_asks_for_interference_gets_figures_of_tasks(
         )
         assert not pilot.loop.faults
     told = {s.dataflow.operators[i].id for s in seen for i in s.tasks.operator[s.tasks.known]}
-    assert any(operator.endswith(".state0") for operator in told) is asks, told
+    assert bool(told) is asks, told
     assert f"{PARTITIONS} partitions, {KEYS} rows" in pilot.report()
 
 
