@@ -18,6 +18,7 @@ import os
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,14 @@ FIGURES = {"rows_per_s": "rows/s", "rows_per_cpu_s": "rows per second of CPU"}
 
 def cpu_s() -> float:
     """CPU so far of this process and of all below it, the cluster's among them."""
-    own = psutil.Process()
-    times = [process.cpu_times() for process in (own, *own.children(recursive=True))]
-    return sum(t.user + t.system for t in times)
+    own, spent_s = psutil.Process(), 0.0
+    for process in (own, *own.children(recursive=True)):
+        with suppress(
+            psutil.NoSuchProcess
+        ):  # Hadoop starts small commands all the time; their parents have their CPU
+            t = process.cpu_times()
+            spent_s += t.user + t.system + t.children_user + t.children_system
+    return spent_s
 
 
 def throughput_rps(query: Any, began_s: float, ended_s: float) -> float:

@@ -49,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     app, *rest = program
     if not os.path.exists(app):
         parser().error(f"there is no {'option' if app.startswith('-') else 'program'} '{app}'")
+    if os.path.isdir(app) and not os.path.exists(os.path.join(app, "__main__.py")):
+        parser().error(f"'{app}' is a folder, not a program")
     for pair in options.conf:
         if not pair.partition("=")[1]:
             parser().error(f"--conf takes KEY=VALUE, not '{pair}'")

@@ -64,6 +64,7 @@ def test_a_program_that_is_not_there_and_bad_options_are_refused_at_once(tmp_pat
     (tmp_path / "app.py").write_text("print('ran')")
     bad = (
         ["nobody.py"],
+        ["."],
         [],
         ["--latency", "soon", "app.py"],
         ["--goals", "none.yaml", "app.py"],
@@ -158,6 +159,15 @@ def test_a_goals_file_that_makes_no_sense_is_refused(tmp_path: Path, text: str) 
     (tmp_path / "goals.yaml").write_text(text)
     with pytest.raises(InputError):
         goals_file(tmp_path / "goals.yaml")
+
+
+def test_a_latency_of_the_goals_file_that_is_none_is_told_with_file_and_query(tmp_path: Path) -> None:
+    file = tmp_path / "goals.yaml"
+    file.write_text("queries: {orders: {latency: banana}}")
+    with pytest.raises(
+        InputError, match=r"goals.yaml: queries.orders.latency: 'banana' is not a length of time"
+    ):
+        steering_of({"goals": file}, say=print)
 
 
 def test_steering_refuses_what_it_cannot_do() -> None:

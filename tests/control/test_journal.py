@@ -256,6 +256,14 @@ def test_a_file_that_is_no_journal_is_refused_in_words(make, message: str, tmp_p
         SqliteJournal(path)
 
 
+def test_an_empty_file_is_not_made_a_journal_by_reading(tmp_path) -> None:
+    path = tmp_path / "journal.db"
+    path.touch()
+    with pytest.raises(JournalError, match="an empty file"):
+        SqliteJournal(path, create=False)
+    assert path.stat().st_size == 0
+
+
 def test_a_missing_journal_is_not_created_for_reading(tmp_path) -> None:
     with pytest.raises(JournalError, match="there is no journal"):
         SqliteJournal(tmp_path / "none.db", create=False)

@@ -53,6 +53,7 @@ def test_a_pilot_follows_queries_that_come_end_and_start_again(
         assert bounds == {"first.latency": 60_000, "second.latency": 9000}
         first.stop()
         under_control(pilot, "second")
+        wait_for(lambda: "first was stopped" in pilot.report(), timeout_s=30, what="its end in the report")
         first = started(local_spark, "first", tmp_path)
         under_control(pilot, "first", "second")
         assert not pilot.loop.faults
@@ -62,6 +63,24 @@ def test_a_pilot_follows_queries_that_come_end_and_start_again(
     assert "application" in pilot.report()
     pilot.stop()
     second.stop()
+
+
+def test_the_report_says_that_the_only_query_failed_and_why(
+    local_spark: SparkSession, tmp_path: Path
+) -> None:
+    with penstock.attach(local_spark, latency_ms=60_000, interval_s=1.0) as pilot:
+        late = F.when(F.col("value") < 200, F.col("value")).otherwise(F.raise_error(F.lit("too many clicks")))
+        frame = local_spark.readStream.format("rate").option("rowsPerSecond", 40).load().select(late)
+        writer = frame.writeStream.queryName("clicks").format("noop")
+        query = writer.option("checkpointLocation", str(tmp_path / "clicks")).start()
+        under_control(pilot, "clicks")
+        wait_for(lambda: not query.isActive, timeout_s=60, what="its end")
+        wait_for(
+            lambda: "no query is left: clicks failed" in " ".join(pilot.report().split()),
+            timeout_s=30,
+            what="the end in the report",
+        )
+        assert "too many clicks" in pilot.report()
 
 
 def test_only_one_of_two_pilots_is_in_charge(local_spark: SparkSession, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def parse_duration(text: str) -> float:
         try:
             seconds = float(stripped)
         except ValueError:
-            raise InputError(f"'{text}' is not a length of time; write 90s, 2m or 1h30m") from None
+            raise InputError(f"'{text}' is not a length of time; write 500ms, 90s, 2m or 1h30m") from None
     if not (seconds > 0 and math.isfinite(seconds)):
         raise InputError(f"a length of time must be positive and finite, not '{text}'")
     return seconds

@@ -30,5 +30,5 @@ def recorded_run(path: Path | None, name: str) -> Iterator[tuple[SqliteJournal, 
         raise InputError(
             f"there is no journal '{path}'; 'penstock run', 'penstock submit' and 'simulate --journal' write one"
         )
-    with SqliteJournal(path) as journal:
+    with SqliteJournal(path, create=False) as journal:
         yield journal, run_called(journal, name)

@@ -21,6 +21,7 @@ from penstock.cli.explain import explain
 from penstock.cli.output import BAD_INPUT, complaints
 from penstock.cli.place import place
 from penstock.cli.plan import plan
+from penstock.cli.repartition import repartition
 from penstock.cli.reproduce import reproduce
 from penstock.cli.run import run
 from penstock.cli.simulate import simulate
@@ -60,6 +61,7 @@ for command in (
     place,
     explain,
     state,
+    repartition,
     reproduce,
     bench,
 ):

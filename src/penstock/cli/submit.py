@@ -133,9 +133,12 @@ def _checked(given: Mapping[str, Any]) -> Wanted:
     if wanted.latency is not None:
         parse_duration(wanted.latency)
     if wanted.goals is not None:
-        for each in (found := goals_file(wanted.goals), *found.queries.values()):
-            if each.latency is not None:
-                parse_duration(str(each.latency))
+        found = goals_file(wanted.goals)
+        for where, each in {"": found, **{f"queries.{n}.": q for n, q in found.queries.items()}}.items():
+            try:
+                parse_duration(str(each.latency or "1s"))
+            except InputError as problem:
+                raise InputError(f"{wanted.goals}: {where}latency: {problem}") from None
     parse_duration(wanted.interval)
     if wanted.ui is not None:
         from penstock.web.server import Address

@@ -82,8 +82,11 @@ def _unreached(cycles: Sequence[Cycle]) -> tuple[Unreached, ...]:
 
 def _noticed(cycles: Sequence[Cycle]) -> tuple[tuple[float, str], ...]:
     found: dict[str, float] = {}
+    seen = False
     for cycle in cycles:
-        for text in cycle.brief.warnings if cycle.brief is not None else ():
+        seen = seen or cycle.brief is not None
+        lost = (cycle.unready,) if seen and cycle.unready else ()
+        for text in cycle.brief.warnings if cycle.brief is not None else lost:
             found.setdefault(text, cycle.time_s)
     return tuple((time_s, text) for text, time_s in found.items())
 

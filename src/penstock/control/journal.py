@@ -96,6 +96,8 @@ class SqliteJournal:
         self._lock = threading.RLock()
         if not create and not Path(path).is_file():
             raise JournalError(f"there is no journal at {path}")
+        if not create and not Path(path).stat().st_size:
+            raise JournalError(f"{path} is an empty file, not a journal")
         try:
             self._create()
             # Autocommit: transactions are begun by hand. A second of waiting for another writer is long enough.

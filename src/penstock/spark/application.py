@@ -53,6 +53,9 @@ UNSTEERED = {
 }
 """Triggers under which a query is left alone, and what to know about it."""
 
+MOST_CAUSE = 300
+"""Characters of a failed query's own words that are told."""
+
 CLOSE_S = 10.0
 """How long a close waits for a look that is under way."""
 
@@ -97,6 +100,8 @@ class ApplicationRuntime:
         self._queries = ActiveQueries(spark)
         self._parts: dict[str, _Part] = {}
         self._told, self._untold = set[str](), list[str]()
+        self._gone = ""
+        """What became of the query that ended last."""
         self._hosts, self._nodes = HostWatch(), ExecutorNodes(options.machine)
         self._speeds = ExecutorSpeeds.nothing()
         self._observed_s = clock()
@@ -135,7 +140,8 @@ class ApplicationRuntime:
     def _observed(self) -> Snapshot:
         self._begin_cycle()
         if not self._parts:
-            raise NotReadyError("no query of the application has begun a batch yet")
+            gone = f"no query is left: {self._gone}" if self._gone else ""
+            raise NotReadyError(gone or "no query of the application has begun a batch yet")
         warnings, self._untold = self._untold, []
         looked = self._looks(warnings)
         now_s = self._clock()
@@ -192,7 +198,11 @@ class ApplicationRuntime:
             if _ended(part, active.get(key)) or not self._is_complete(key, part)
         ]
         for key in gone:
-            self._parts.pop(key).runtime.close()
+            part = self._parts.pop(key)
+            if _ended(part, active.get(key)):
+                self._gone = _end_of(key, part, again=key in active)
+                self._untold.append(self._gone)
+            part.runtime.close()
         for key, query in active.items():
             cause = self._taken_up(key, query) if key not in self._parts else None
             if cause is not None and cause not in self._told:
@@ -402,3 +412,14 @@ def _by_name(queries: Sequence[ActiveQuery]) -> dict[str, ActiveQuery]:
 
 def _ended(part: _Part, now: ActiveQuery | None) -> bool:
     return now is None or now.run_id != part.query.run_id
+
+
+def _end_of(key: str, part: _Part, *, again: bool) -> str:
+    """How a query ended, and whether it was started again."""
+    try:
+        cause = part.runtime.query.exception()
+    except Exception:  # Spark is going away
+        cause = None
+    lines = str(cause).strip().splitlines() if cause is not None else []
+    ended = f"{key} failed: {lines[0][:MOST_CAUSE]}" if lines else f"{key} was stopped"
+    return f"{ended}, and was started again" if again else ended
