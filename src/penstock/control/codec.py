@@ -14,7 +14,7 @@ import types
 import typing
 import zlib
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Literal, NewType, TypeVar, Union
 
 import msgspec
@@ -199,7 +199,8 @@ def _dataclass(kind: type[Any], kinds: tuple[str, ...]) -> type:
     return struct
 
 
-def _stored(kind: type[Any]) -> list[dataclasses.Field[Any]]:
+@cache
+def _stored(kind: Any) -> list[dataclasses.Field[Any]]:
     """The fields that make the value: those with `compare=False` are worked out from the others."""
     return [f for f in dataclasses.fields(kind) if f.init and f.compare]
 

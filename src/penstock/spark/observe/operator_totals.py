@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from penstock.telemetry import Alternates, Moments, Nodes, Operators, Streams, T
 SHUFFLED = ("key", "spread")
 ALTERNATE_HALF_LIFE_S = 300.0
 """Seconds after which what was measured of an alternate weighs half: data and machines change."""
+NOTHING = Moments.empty(1)
+"""One for all: nothing writes into it, merging makes a new one."""
 
 
 @dataclass(slots=True)
@@ -28,7 +30,7 @@ class _Task:
     bytes_out: float = 0.0
     busy_s: float = 0.0
     stalled_s: float = 0.0
-    service_s: Moments = field(default_factory=lambda: Moments.empty(1))
+    service_s: Moments = NOTHING
 
     def add(self, record: OperatorRecord, executor: str) -> None:
         self.executor = executor
@@ -45,7 +47,7 @@ class _Task:
 class _Alternate:
     """What one alternate did lately; what was only audited counts for its cost and value."""
 
-    service_s: Moments = field(default_factory=lambda: Moments.empty(1))
+    service_s: Moments = NOTHING
     rows_in: float = 0.0
     rows_out: float = 0.0
     agreed: float = 0.0
