@@ -6,7 +6,8 @@ One query runs on a loopback cluster of two workers for the whole time: batches 
 right after the other. Windows with and without a pilot alternate (with, without, without, with, …). The throughput of
 a window, from the end of a batch to the end of a later one, is its rows over its time. Beside it stand rows for a
 second of CPU of everything that runs here: master, workers, executors, the driver's JVM, Python and so the pilot. The
-query takes all the CPU it can get, so that both ratios say the same, but neighbours move the second one less. Exit 1: one of the two medians is below 0.99.
+query takes all the CPU it can get, so that both ratios say the same, but neighbours move the second one less.
+Exit 1: one of the two medians is below 0.99.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import types
 import typing
 import zlib
 from collections.abc import Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, Literal, NewType, TypeVar, Union
 
 import msgspec
@@ -31,6 +31,7 @@ _FAST = 1  # zlib level: snapshots are written in every cycle, and read seldom
 _SCALARS = (str, int, float, bool, bytes, type(None))
 _ORIGIN: dict[type, type[Any]] = {}
 """Struct to the dataclass that it stands for."""
+_STORED: dict[type, list[dataclasses.Field[Any]]] = {}
 
 
 _MODELS: dict[tuple[Any, tuple[str, ...]], Any] = {}
@@ -199,10 +200,11 @@ def _dataclass(kind: type[Any], kinds: tuple[str, ...]) -> type:
     return struct
 
 
-@cache
 def _stored(kind: Any) -> list[dataclasses.Field[Any]]:
     """The fields that make the value: those with `compare=False` are worked out from the others."""
-    return [f for f in dataclasses.fields(kind) if f.init and f.compare]
+    if kind not in _STORED:
+        _STORED[kind] = [f for f in dataclasses.fields(kind) if f.init and f.compare]
+    return _STORED[kind]
 
 
 def _encoded(value: Any) -> Any:
