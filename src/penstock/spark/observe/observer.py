@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -25,9 +25,10 @@ from penstock.spark.observe.native_tasks import NativeReader, NativeTable
 from penstock.spark.observe.operator_totals import OperatorTotals
 from penstock.spark.observe.progress import BatchProgress
 from penstock.spark.observe.read_all_source import ReadAllSource
+from penstock.spark.observe.sections import measured_elsewhere, sinks_after, stamps_of, wanted_stamps
 from penstock.spark.observe.source_rates import SourceFacts, SourceReader
 from penstock.spark.observe.stage_costs import StageCosts
-from penstock.spark.observe.task_measures import SinkRecord, TaskRecord
+from penstock.spark.observe.task_measures import STAMPED_S, SinkRecord, TaskRecord
 from penstock.spark.observe.traffic import traffic_between
 from penstock.telemetry import (
     Batches,
@@ -56,6 +57,7 @@ HIDDEN = (
     "{query}: a source gives each batch a limited part and does not tell what waits: latency may be more than is seen, "
     "so no executor is given back"
 )
+ELSEWHERE = "constraint {constraint} ends at an operator that cannot stamp records: the sinks behind it stand for its end"
 
 
 class Observer:
@@ -93,9 +95,10 @@ class Observer:
         self._reader, self._table = NativeReader(dataflow, state_operators), NativeTable(dataflow)
         keep_s = max([LATENCY_KEPT_S, *(2 * c.window_s for c in dataflow.constraints)])
         self._windows = {sink.id: SinkWindow(keep_s) for sink in dataflow.sinks}
+        self._sections = {stamp: SinkWindow(keep_s) for stamp in wanted_stamps(dataflow)}
         self.batches = 0
         self.records_in = 0
-        self._hidden_told = False
+        self._hidden_told, self._elsewhere = False, measured_elsewhere(dataflow)
 
     @property
     def seen_batch(self) -> int:
@@ -119,6 +122,8 @@ class Observer:
         if not self._hidden_told and self._may_hide_waiting():
             self._hidden_told = True
             warnings.append(HIDDEN.format(query=self._flow.name))
+        warnings += [ELSEWHERE.format(constraint=name) for name in self._elsewhere]
+        self._elsewhere = ()
         warnings += [f"{look.unseen} batches ended unseen" for look in looks if look.unseen]
         for reader in self._sources.values():
             for look in looks:
@@ -260,15 +265,15 @@ class Observer:
             self._last = batch
             if not batch.records:
                 continue
-            measured: dict[str, list[SinkRecord]] = {}
-            for record in records:
-                if record.batch_id == batch.batch_id:
-                    for sink in record.sinks:
-                        measured.setdefault(sink.sink, []).append(sink)
-            for name, parts in measured.items():
+            told = [record for record in records if record.batch_id == batch.batch_id]
+            for name, parts in _by_name(sink for record in told for sink in record.sinks).items():
                 if (id_ := OperatorId(name)) in self._windows:
                     moments, sketch = _joined(parts).latencies_s(batch.ended_wall_s)
                     self._windows[id_].add(Lateness(batch.ended_s, moments, sketch))
+            for name, parts in _by_name(stamp for record in told for stamp in record.stamps).items():
+                if name in self._sections:
+                    moments, sketch = _joined(parts).latencies_s(STAMPED_S)
+                    self._sections[name].add(Lateness(batch.ended_s, moments, sketch))
             if not self._measured:
                 for window in self._windows.values():
                     window.add(self._estimated(batch, before))
@@ -304,7 +309,8 @@ class Observer:
         )
 
     def _constraints(self, now_s: float, facts: Sequence[SourceFacts]) -> Constraints:
-        """Latency of records from their birth to the sinks that a constraint's sequence leads to.
+        """Latency of records from their birth to the end of a constraint's sequence: at its sinks, or where it is
+        stamped inside the dataflow.
 
         What has not arrived yet is at least as late as it is old: while a batch runs, its records count with their
         ages once these exceed the latencies of those that arrived. If no batch ended in a constraint's window and
@@ -314,12 +320,17 @@ class Observer:
         waits = running_s > 0 or any(f.backlog_known and f.backlog_records > 0 for f in facts)
         rows: list[tuple[float, bool, bool]] = []
         for constraint in self._flow.constraints:
-            reached = [self._windows[s] for s in sinks_after(self._flow, constraint.sequence.operators[-1])]
+            sequence = constraint.sequence
+            stamps = stamps_of(self._flow, sequence)
+            reached = [self._sections[s] for s in stamps] or [
+                self._windows[s] for s in sinks_after(self._flow, sequence.operators[-1])
+            ]
             ended = merged(w.since(now_s - constraint.window_s) for w in reached)
             if not ended[0].count[0] and waits:
                 ended = merged(w.last() for w in reached)
             latency_s = statistic_s(constraint, *ended)
-            least_s = self._least_s(constraint.statistic, now_s) if fresh else None
+            # Of a batch under way nobody knows which of its records have passed a place inside the dataflow.
+            least_s = self._least_s(constraint.statistic, now_s) if fresh and not stamps else None
             at_least = least_s is not None and (latency_s is None or least_s > latency_s)
             if at_least:
                 bound_s = constraint.bound_ms / 1e3
@@ -412,15 +423,11 @@ def _joined(parts: Sequence[SinkRecord]) -> SinkRecord:
     )
 
 
-def sinks_after(flow: Dataflow, operator: OperatorId) -> tuple[OperatorId, ...]:
-    """The sinks that records of an operator reach."""
-    reached, waiting = {operator}, [operator]
-    while waiting:
-        for stream in flow.downstream(waiting.pop()):
-            if stream.target not in reached:
-                reached.add(stream.target)
-                waiting.append(stream.target)
-    return tuple(s.id for s in flow.sinks if s.id in reached)
+def _by_name(parts: Iterable[SinkRecord]) -> dict[str, list[SinkRecord]]:
+    found: dict[str, list[SinkRecord]] = {}
+    for part in parts:
+        found.setdefault(part.sink, []).append(part)
+    return found
 
 
 def place_of(

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark import SparkContext, TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
@@ -36,6 +37,9 @@ KEPT_RUNS = 64
 TICK_BITS = 10
 TICK_S = (1 << TICK_BITS) / 1e6
 """Source times are counted in ticks of about a millisecond: a shift is three times faster than a division."""
+
+STAMPED_S = float(1 << 32)
+"""A moment that stands for that of every stamp, so that stamps of many moments add up."""
 
 RUN_KEY = "spark.jobGroup.id"  # Spark puts the query's run id there
 
@@ -181,6 +185,8 @@ class TaskRecord:
     operators: tuple[OperatorRecord, ...] = ()
     streams: tuple[StreamRecord, ...] = ()
     sinks: tuple[SinkRecord, ...] = ()
+    stamps: tuple[SinkRecord, ...] = ()
+    """Records at the ends of sequences inside the dataflow: how old they were, told as times before `STAMPED_S`."""
     utilities: tuple[tuple[str, UtilityCounts], ...] = ()
     """What utilities the records at a shedder had, where it has a utility function."""
     sample: HostSample | None = None
@@ -194,6 +200,7 @@ class TaskMeasures:
         self.operators: dict[tuple[str, str], Tally] = {}
         self.streams: dict[str, list[int]] = {}
         self.sinks: dict[str, SourceTimes] = {}
+        self.stamps: dict[str, SourceTimes] = {}
         self.utilities: dict[str, UtilityCounts] = {}
         self._started_s, self._cpu_s = time.time(), time.process_time()
         task = TaskContext.get()
@@ -219,6 +226,12 @@ class TaskMeasures:
     def reached(self, sink: str, source_times: pa.Array) -> None:
         """Count records that reached a sink."""
         self.sinks.setdefault(sink, SourceTimes()).add(source_times)
+
+    def stamp(self, name: str, source_times: pa.Array) -> None:
+        """Note how old records are now."""
+        shift_us = round(1e6 * (STAMPED_S - time.time()))
+        ages = pc.add(source_times.view(pa.int64()), pa.scalar(shift_us, pa.int64()))
+        self.stamps.setdefault(name, SourceTimes()).add(ages)
 
     def useless(self, shedder: str, useless: NDArray[np.float64]) -> None:
         """Count 1 - utility of records that came to a shedder."""
@@ -258,6 +271,7 @@ class TaskMeasures:
                 for stream, (n, shed, size) in self.streams.items()
             ),
             sinks=tuple(times.record(sink) for sink, times in self.sinks.items()),
+            stamps=tuple(times.record(name) for name, times in self.stamps.items()),
             utilities=tuple(self.utilities.items()),
             sample=SAMPLER.taken(),
             **self._about,

@@ -20,6 +20,7 @@ from pyspark.sql.types import DoubleType, StructField, StructType, TimestampType
 
 from penstock.dataflow.errors import DataflowError, Problem
 from penstock.dataflow.graph import Dataflow, Function, Operator, OperatorId, Stream
+from penstock.spark.observe.sections import arrival, departure, wanted_stamps
 from penstock.spark.observe.task_measures import Measures
 from penstock.spark.query.function_shipping import PackedFunctions
 from penstock.spark.query.keyed_runner import KeyedProcessor, KeyedProgram
@@ -29,6 +30,7 @@ from penstock.spark.query.shuffle_messages import BUCKET_COUNTS, LABEL, MESSAGE_
 from penstock.spark.query.sinks import SinkMasks
 from penstock.spark.query.sources import read_source
 from penstock.spark.query.stage_runner import (
+    Ends,
     Input,
     Output,
     PlainResults,
@@ -251,7 +253,14 @@ class _Programs:
             arrives_at=channel.number,
             leaves_by=self._channel(f"{operator.id}=>").number,
             functions=PackedFunctions.of([*functions, _resolved(operator.score)]),
+            stamps=self._ends(operator.id),
         )
+
+    def _ends(self, id_: OperatorId) -> Ends:
+        """Where this operator stamps records for a sequence that ends there."""
+        wanted = wanted_stamps(self._flow)
+        comes, leaves = arrival(id_), departure(id_)
+        return comes if comes in wanted else None, leaves if leaves in wanted else None
 
     def tasks_at(self, stage: int) -> int:
         """How many tasks the shuffle before a stage without state has."""
@@ -292,7 +301,8 @@ class _Programs:
             outputs=self._outputs(operator.id, stage),
             keep_by=self._flow.keep_by(operator.id),
             score=self._pack(operator.score),
-            measured=operator.id not in self._counted_before,
+            measured=(first := operator.id not in self._counted_before),
+            stamps=self._ends(operator.id) if first else (None, None),
         )
 
     def _outputs(self, id_: OperatorId, stage: int) -> tuple[Output, ...]:

@@ -30,7 +30,7 @@ from penstock.spark.query.audit import Auditor, Run, audited_share
 from penstock.spark.query.function_shipping import PackedFunctions
 from penstock.spark.query.sampling import HASH, WEIGHT, sample_of
 from penstock.spark.query.shuffle_messages import CHANNEL, LABEL, PAYLOAD, unpack
-from penstock.spark.query.stage_runner import active_alternate
+from penstock.spark.query.stage_runner import Ends, active_alternate, stamp
 from penstock.spark.query.state_codec import StateCodec, States
 from penstock.spark.query.user_functions import (
     SOURCE_TIME,
@@ -66,6 +66,8 @@ class KeyedProgram:
     """Channel of its results."""
     functions: PackedFunctions
     """The function of each alternate, then the score."""
+    stamps: Ends = (None, None)
+    """As those of a step."""
 
     def auditor(self, accumulator: Any) -> Auditor:
         """The audits of one task: some keys also go through other alternates."""
@@ -90,6 +92,7 @@ class KeyedProgram:
         function = self.functions.unpack()[which]
         states = {} if stored is None else self.codec.decode(stored)
         rows = unpack(messages, self.arriving)
+        stamp(measures, self.stamps[0], rows)
         began, stalled = time.perf_counter(), stalled_s()
         try:
             out, spent, counts = self._each_key(function, rows, states)
@@ -102,6 +105,7 @@ class KeyedProgram:
         m2 = float(np.sum(counts * (per_record - spent.sum() / counts.sum()) ** 2))
         tally = measures.tally(self.operator, self.alternates[which])
         tally.add(rows.num_rows, out.num_rows, rows.nbytes, out.nbytes, busy_s, m2, stalled)
+        stamp(measures, self.stamps[1], out)
         auditor.audit(auditor.sample(rows, self.key), self._shadow(stored), measures, tally.busy_s)
         return (out.serialize().to_pybytes() if out.num_rows else None), state
 

@@ -41,6 +41,8 @@ from penstock.spark.query.sampling import (
 from penstock.spark.query.shuffle_messages import CHANNEL, PAYLOAD, Channel, unpack
 from penstock.spark.query.user_functions import SOURCE_TIME, call, conform
 
+Ends = tuple[str | None, str | None]
+
 WEIGH_EVERY = 16
 """Batches of a task between two in which the bytes of a row are measured anew."""
 
@@ -123,6 +125,8 @@ class Step:
     score: int | None = None
     """Position of the function that says what an alternate's output is worth."""
     measured: bool = True
+    stamps: Ends = (None, None)
+    """What to call the stamps of records that come and that leave; None: no sequence ends there."""
 
 
 class Results(Protocol):
@@ -237,6 +241,7 @@ class StageTask:
 
     def _apply(self, step: Step, batch: pa.RecordBatch) -> pa.RecordBatch:
         which = self._active[step.operator]
+        stamp(self._measures, step.stamps[0], batch)
         began, stalled = time.perf_counter(), stalled_s()
         if not step.functions:
             rows, m2 = batch, 0.0
@@ -255,6 +260,7 @@ class StageTask:
             if auditor is not None:
                 run = runner([self._functions[i] for i in step.functions], step.takes, step.schema)
                 auditor.audit(auditor.sample(batch), run, self._measures, tally.busy_s)
+        stamp(self._measures, step.stamps[1], rows)
         return hashed(rows, step.keep_by) if self._sampling and step.keep_by else rows
 
     def _pass_on(
@@ -303,6 +309,13 @@ class StageTask:
         if row_bytes is None or self._entered % WEIGH_EVERY == 0:
             row_bytes = self._row_bytes[way, what] = batch.nbytes / batch.num_rows
         return int(row_bytes * batch.num_rows)
+
+
+def stamp(measures: TaskMeasures, name: str | None, rows: pa.RecordBatch) -> None:
+    """Note how old records are where a sequence ends."""
+    if name is not None:
+        with suppress(Exception):  # a measurement is never worth a task
+            measures.stamp(name, rows.column(SOURCE_TIME))
 
 
 def _weight(shedder: Shedder | None) -> tuple[str, ...]:
