@@ -34,10 +34,12 @@ from penstock.spark.internals.driver_settings import DriverSettings
 from penstock.spark.internals.errors import SparkInternalsError
 from penstock.spark.internals.executors import Executors
 from penstock.spark.internals.state import StatePartitions
+from penstock.spark.latency_floor import LatencyFloor
 from penstock.spark.observe.executor_nodes import ExecutorNodes
 from penstock.spark.observe.looks import Look
 from penstock.spark.observe.machine_load import HostWatch
 from penstock.spark.observe.task_measures import TaskRecord
+from penstock.spark.realtime import preflight_of
 from penstock.spark.runtime import RuntimeOptions, SparkRuntime, Usage
 from penstock.spark.worker import Worker
 from penstock.telemetry import MachineClass, Nodes, Snapshot, joined
@@ -68,6 +70,7 @@ class _Part:
 
     query: ActiveQuery
     runtime: SparkRuntime
+    floor: LatencyFloor
     asked: Future[Looked] | None = None
     early: FrameControls | None = None
     """What may be steered as far as it was known in the first batch; None: all of it is known."""
@@ -147,8 +150,11 @@ class ApplicationRuntime:
         now_s = self._clock()
         for _, records in looked.values():
             self._hosts.note(records, now_s)
-        for key, (looks, _) in looked.items() if self._options.task_figures else ():
-            self._speeds = self._parts[key].runtime.observer.compared(looks, self._speeds)
+        for key, (looks, _) in looked.items():
+            if self._options.task_figures:
+                self._speeds = self._parts[key].runtime.observer.compared(looks, self._speeds)
+            if note := self._parts[key].floor.note(b for look in looks for b in look.batches):
+                self._say(f"{key}: {note}")
         nodes = self._nodes_table(now_s)
         seen = [
             part.runtime.observer.observe(*looked.get(key, ([], ())), nodes, now_s)
@@ -233,7 +239,8 @@ class ApplicationRuntime:
         if sources is None:
             return None
         frames = FrameControls.of(session, running, prefix_of(key), interval_s=self._interval_s)
-        flow = dataflow_of(key, sources, states, self._goals(key), frames)
+        goals = self._goals(key)
+        flow = dataflow_of(key, sources, states, goals, frames)
         frames.sources = tuple(s.id for s in flow.sources)
         self._parts[key] = _Part(
             query,
@@ -249,6 +256,7 @@ class ApplicationRuntime:
                 pool=self.pool,
                 frames=frames,
             ),
+            LatencyFloor(goals.latency_ms, partial(preflight_of, session, running)),
             early=frames if early else None,
         )
         return None
