@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pyspark.sql import SparkSession
 
 from penstock.api.choices import AnyFlow, Options, choose_policies, find_flows, loop_settings
 from penstock.api.journals import DEFAULT_JOURNAL, open_journal
 from penstock.api.machine_classes import executor_class
+from penstock.api.realtime import REALTIME_CONF, run_realtime
 from penstock.api.result import RunResult, missed_goals
 from penstock.control import PolicyRun, Subscriber, desired_of
 from penstock.control.summary import RunSummary, Summary
@@ -37,6 +38,7 @@ from penstock.web.recorded import run_called, write_page
 
 log = logging.getLogger(__name__)
 
+ExecutionMode = Literal["micro-batch", "realtime"]
 DEFAULT_MASTER = "local[2]"
 ON_LOOPBACK = {
     "spark.executor.memory": "512m",
@@ -66,6 +68,8 @@ def run(
     conf: Mapping[str, str] | None = None,
     ui: str | int | None = None,
     subscribers: Sequence[Subscriber] = (),
+    mode: ExecutionMode = "micro-batch",
+    batch_s: float = 60.0,
 ) -> RunResult:
     """Run dataflows on Spark under the named policies and return what it came to; Ctrl-C ends it early.
 
@@ -75,15 +79,21 @@ def run(
     executors run on: then the run has a bill. `audit` is the share of records that also go through the best
     alternate while a cheaper one runs, to measure its value. `ui` is the port (or HOST:PORT) of the live page; the
     page as a file is written beside the journal at the end.
+
+    With the mode `realtime` one dataflow of native operators runs in Spark's real-time mode, `batch_s` seconds from
+    checkpoint to checkpoint, on as many executors as its slots take. Its latency is measured at the sink; nothing is
+    steered, and there is no journal.
     """
     dataflow, several = find_flows(flow)
+    if mode == "realtime" and (several or policies or machine is not None or ui is not None):
+        raise InputError("in real-time mode one dataflow runs by itself: no policies, machine class or page")
     if master is not None and cluster is not None:
         raise InputError("--master and --cluster exclude each other: --cluster starts a cluster of its own")
     if machine is not None:  # a wrong name is told before Spark starts
         executor_class(machine, classes, cores=1, available=None)
     runs = choose_policies(policies, options)
     settings = loop_settings(options, interval_s=interval_s, dry_run=dry_run)
-    resume, controls = _earlier_run(journal, checkpoint)
+    resume, controls = (None, {}) if mode == "realtime" else _earlier_run(journal, checkpoint)
     stop = threading.Event()
     summary = Summary()
     with ExitStack() as stack:
@@ -96,11 +106,25 @@ def run(
                 raise InputError(f"--executors {executors} does not fit a cluster of {limit}")
             loopback = stack.enter_context(LoopbackCluster(workers=cluster, cores=1, memory="1g"))
             master, given = loopback.master_url, {**ON_LOOPBACK, **given}
+        if mode == "realtime":
+            given = {**REALTIME_CONF, **given}
         spark = _session(dataflow, master or DEFAULT_MASTER, given)
         stack.callback(spark.stop)
+        folder = checkpoint or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-")))
+        if mode == "realtime":
+            return run_realtime(
+                spark,
+                dataflow,
+                checkpoint=folder,
+                given=cluster or 0,
+                limit=limit,
+                batch_s=batch_s,
+                interval_s=interval_s,
+                for_s=for_s,
+                stop=stop,
+            )
         if cluster is not None and given.get("spark.dynamicAllocation.enabled") != "true":
             have_executors(spark, executors, given=cluster)
-        folder = checkpoint or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-")))
         runtime = (launch_shared if several else launch)(
             spark,
             dataflow,

@@ -77,6 +77,12 @@ def run(
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark's; may be repeated.")
     ] = None,
     ui: options.Ui = None,
+    realtime: Annotated[
+        bool,
+        typer.Option(
+            "--realtime", help="In Spark's real-time mode: native operators, Kafka to Kafka, milliseconds."
+        ),
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Run dataflows on Spark under control, with a live view and a report at the end."""
@@ -107,6 +113,7 @@ def run(
             conf=options.pairs("--conf", conf, "spark.KEY=VALUE"),
             ui=ui,
             subscribers=[view],
+            mode="realtime" if realtime else "micro-batch",
         )
     if json:
         print_json(found.to_dict())
@@ -123,7 +130,12 @@ def run(
 def _print(found: RunResult) -> None:
     late = found["latency_ms"]
     length = shown_duration(max(1.0, found["seconds"]))
-    results.print(f"[bold]{found['flow']}[/], {length} on Spark, {found['batches']} micro-batches\n")
+    how = (
+        f"real-time mode, {found['slots']} slots"
+        if "slots" in found.figures
+        else f"{found['batches']} micro-batches"
+    )
+    results.print(f"[bold]{found['flow']}[/], {length} on Spark, {how}\n")
     print_constraints(found["constraints"])
     figures = [
         ["records in", found["records_in"]],
@@ -135,7 +147,8 @@ def _print(found: RunResult) -> None:
         ],
         *([f"accuracy of {s}, %", None if a is None else 100 * a] for s, a in found["accuracy"].items()),
         ["executor-seconds", found["node_seconds"]],
-        *([["bill", found["bill"]]] if found["bill"] is not None else []),
+        *([["bill", found["bill"]]] if found.figures.get("bill") is not None else []),
+        *([["restarts", found["restarts"]]] if "restarts" in found.figures else []),
         *(
             [f"{kind} actions", ", ".join(f"{n} {status}" for status, n in counts.items())]
             for kind, counts in found["outcomes"].items()
@@ -150,4 +163,5 @@ def _print(found: RunResult) -> None:
         )
     if found["faults"]:
         results.print(f"[red]faults survived:[/] {found['faults']}")
-    results.print(f"\nreport   {found['report']}\nexplain  penstock explain {found['run']}", style="dim")
+    if "report" in found.figures:
+        results.print(f"\nreport   {found['report']}\nexplain  penstock explain {found['run']}", style="dim")

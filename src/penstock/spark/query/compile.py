@@ -68,7 +68,7 @@ class CompiledDataflow:
         settings = {SHUFFLE_PARTITIONS: str(self.state_partitions)}
         if any(isinstance(program, KeyedProgram) for program in self.programs):
             settings[STATE_STORE] = ROCKSDB  # transformWithState runs on no other
-        with _settings(self.spark, settings):
+        with session_settings(self.spark, settings):
             return writer.start()
 
 
@@ -124,7 +124,7 @@ def _state_partitions(spark: SparkSession, dataflow: Dataflow) -> int:
 
 
 @contextmanager
-def _settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+def session_settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
     """Settings that hold for what is started inside: a query copies its session's when it starts."""
     before = {name: spark.conf.get(name, None) for name in values}
     for name, value in values.items():

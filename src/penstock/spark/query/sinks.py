@@ -94,8 +94,8 @@ def native_writer(frame: DataFrame, connector: Connector, name: str) -> DataStre
 def _native_writer(frame: DataFrame, connector: Connector) -> DataStreamWriter:
     options = connector.options
     if connector.kind == "kafka":
-        writer = _kafka_rows(frame, connector).writeStream.format("kafka")
-        return writer.options(**_kafka_options(connector))
+        writer = kafka_rows(frame, connector).writeStream.format("kafka")
+        return writer.options(**kafka_options(connector))
     if connector.kind == "files":
         writer = frame.writeStream.format(str(options["format"]))
         return writer.option("path", str(options["path"]))
@@ -133,7 +133,7 @@ def batch_function(spark: SparkSession, masks: SinkMasks, sinks: Iterable[Operat
 def _batch_writer(spark: SparkSession, connector: Connector) -> BatchFunction:
     if connector.kind == "kafka":
         return lambda frame, _: (
-            _kafka_rows(frame, connector).write.format("kafka").options(**_kafka_options(connector)).save()
+            kafka_rows(frame, connector).write.format("kafka").options(**kafka_options(connector)).save()
         )
     if connector.kind == "files":
         return lambda frame, batch_id: _write_files(frame, connector, batch_id)
@@ -167,7 +167,8 @@ class _Memory:
         self._spark.createDataFrame(rows, schema=frame.schema).createOrReplaceTempView(self._table)
 
 
-def _kafka_rows(frame: DataFrame, connector: Connector) -> DataFrame:
+def kafka_rows(frame: DataFrame, connector: Connector) -> DataFrame:
+    """The rows as a Kafka sink takes them."""
     if connector.options.get("value_format", "json") == "columns":
         columns = [name for name in ("key", "value") if name in frame.columns]
         return frame.select(*columns)
@@ -176,7 +177,8 @@ def _kafka_rows(frame: DataFrame, connector: Connector) -> DataFrame:
     )
 
 
-def _kafka_options(connector: Connector) -> dict[str, str]:
+def kafka_options(connector: Connector) -> dict[str, str]:
+    """What Spark's Kafka sink is told."""
     passed = {name: str(value) for name, value in connector.options.items() if name.startswith("kafka.")}
     return {
         "kafka.bootstrap.servers": str(connector.options["servers"]),
