@@ -17,6 +17,7 @@ from rich.markup import escape
 from penstock.cli import cluster
 from penstock.cli.bench import bench
 from penstock.cli.dashboard import dashboard
+from penstock.cli.doctor import doctor
 from penstock.cli.explain import explain
 from penstock.cli.output import BAD_INPUT, complaints
 from penstock.cli.place import place
@@ -60,6 +61,7 @@ for command in (
     plan,
     place,
     explain,
+    doctor,
     state,
     repartition,
     reproduce,

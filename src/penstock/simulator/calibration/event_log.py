@@ -32,6 +32,7 @@ WANTED = {
     "SparkListenerLogStart",
     "SparkListenerApplicationStart",
     "SparkListenerApplicationEnd",
+    "SparkListenerEnvironmentUpdate",
     "SparkListenerJobStart",
     "SparkListenerTaskEnd",
     "SparkListenerExecutorAdded",
@@ -60,6 +61,7 @@ def read_event_log(path: Path) -> History:
     stages: dict[int, tuple[str, int]] = {}
     tasks: dict[int, list[tuple[int, float, float, float]]] = defaultdict(list)
     executors: dict[str, ExecutorLife] = {}
+    settings: dict[str, str] = {}
     seen, where = False, f"event log '{path}'"
     for event in _events(path):
         seen = True
@@ -72,6 +74,8 @@ def read_event_log(path: Path) -> History:
             case "SparkListenerTaskEnd" if event["Stage ID"] in stages:
                 if (task := _task(event)) is not None:
                     tasks[event["Stage ID"]].append(task)
+            case "SparkListenerEnvironmentUpdate":
+                settings |= {k: v for k, v in event.get("Spark Properties", {}).items() if isinstance(v, str)}
             case "SparkListenerExecutorAdded":
                 id_ = str(event["Executor ID"])
                 cores = int(event["Executor Info"]["Total Cores"])
@@ -98,7 +102,13 @@ def read_event_log(path: Path) -> History:
     )
     unknown = list(found.unknown)
     unknown += [f"{q.name}: no task of it is in the log" for q in queries if not q.stages]
-    return replace(found, queries=queries, executors=tuple(executors.values()), unknown=tuple(unknown))
+    return replace(
+        found,
+        queries=queries,
+        executors=tuple(executors.values()),
+        settings=settings or None,
+        unknown=tuple(unknown),
+    )
 
 
 def _rows(progress: list[Progress]) -> list[tuple[str, dict[int, int]]]:

@@ -6,6 +6,7 @@ Times are seconds on one clock of the run. What a source of histories cannot tel
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -88,6 +89,8 @@ class QueryHistory:
     """Of the dataflow, where there is one."""
     rates: tuple[tuple[float, float], ...] = ()
     """(time, records per second from then on) of its sources, where that was measured on its own."""
+    phases_ms: Mapping[str, Floats] = field(default_factory=dict)
+    """Spark's name of a phase to its duration in each batch; empty: not told."""
 
     def __len__(self) -> int:
         return len(self.began_s)
@@ -109,7 +112,12 @@ class QueryHistory:
             for f in fields(self)
             if isinstance(column := getattr(self, f.name), np.ndarray)
         }
-        return replace(self, **columns, stages=tuple(s.of(kept) for s in self.stages))
+        return replace(
+            self,
+            **columns,
+            stages=tuple(s.of(kept) for s in self.stages),
+            phases_ms={phase: column[kept] for phase, column in self.phases_ms.items()},
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +149,8 @@ class History:
     dataflow: Dataflow | None = None
     cycles: tuple[Cycle, ...] = ()
     """The loop's own record, where there was one."""
+    settings: Mapping[str, str] | None = None
+    """Spark's settings that somebody set; None: the source does not tell."""
     unknown: tuple[str, ...] = field(default=())
     """What could not be read, in words."""
 

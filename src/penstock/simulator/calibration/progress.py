@@ -172,6 +172,9 @@ def _query(name: str, found: list[Progress]) -> QueryHistory:
         partitions=max([*(s.partitions for s in states), *kafka], default=0) or None,
         stateful=bool(states),
         state_bytes=_state_bytes(found),
+        phases_ms={
+            name: np.array([p.get(name, 0.0) for p in phases]) for name in {n for p in phases for n in p}
+        },
     )
 
 
