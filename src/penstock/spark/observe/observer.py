@@ -57,7 +57,9 @@ HIDDEN = (
     "{query}: a source gives each batch a limited part and does not tell what waits: latency may be more than is seen, "
     "so no executor is given back"
 )
-ELSEWHERE = "constraint {constraint} ends at an operator that cannot stamp records: the sinks behind it stand for it"
+ELSEWHERE = (
+    "constraint {constraint} ends at an operator that cannot stamp records: the sinks behind it stand for it"
+)
 
 
 class Observer:
