@@ -42,6 +42,8 @@ WORSE = 1.5
 """A latency that rose by this factor since nodes came rose because they came: they were cold."""
 DEAR = 6.0
 """So many times the usual patience before a node is given back whose return would break a bound."""
+ROOM = 0.6
+"""Share of the margin that fewer nodes may use then: what nearly breaks a bound would soon be taken back."""
 COLD = 0.5
 """Share of a new node's cores that do not count until it has settled."""
 NEAR_BEST = 1.1
@@ -89,7 +91,7 @@ class NodeMemory:
     strain: float = 0.0
     """The worst latency over its bound when the last of them came."""
     hurt_s: float = NEVER
-    """When a bound was last missed because these nodes were cold: to have them back would be dear."""
+    """When a bound was last missed because nodes were cold: to have one back would be dear."""
     usual_rps: float = 0.0
     """Slow mean of the rate of all queries."""
     trial: Trial | None = None
@@ -169,6 +171,13 @@ class NodeElasticity:
         wants = need.nodes if all(n.feasible for n in needs) else max(need.nodes, current)
         if content and soon.sum() <= STEADY * rates.sum():
             wants = min(wants, current)
+        if wants < current and _is_dear(now_s, memory):
+            careful = replace(options, margin=ROOM * options.margin)
+            fewest = [
+                need_of(snapshot, demand, memory.costs, q, c, careful, rates_rps=np.maximum(rates, soon))
+                for q, c in ours
+            ]
+            wants = min(current, max(n.nodes if n.feasible else current for n in fewest))
         missed = {
             c.name
             for c, held in zip(snapshot.dataflow.constraints, _held(snapshot, options), strict=True)
@@ -343,7 +352,10 @@ def _observed(snapshot: Snapshot, demand: Demand, memory: NodeMemory, options: N
     table = snapshot.constraints
     strain = float(np.max(table.latency_s / table.bound_s, where=table.known, initial=0.0))
     before = (strain if memory.ready else 0.0) if came else memory.strain
-    new = now_s - ready_s <= options.settle_s + options.catch_up_s
+    soon_s = options.settle_s + options.catch_up_s
+    hurt_s = now_s if now_s - ready_s <= soon_s and strain > max(1.0, WORSE * before) else memory.hurt_s
+    if came and memory.asked is not None and memory.asked[0] - memory.hurt_s <= soon_s:
+        hurt_s = NEVER  # what was missed right before was missed for want of these nodes
     return replace(
         memory,
         costs=costs,
@@ -359,7 +371,7 @@ def _observed(snapshot: Snapshot, demand: Demand, memory: NodeMemory, options: N
         startup_s=startup_s,
         refused_s=refused_s,
         strain=before,
-        hurt_s=now_s if new and strain > max(1.0, WORSE * before) else memory.hurt_s if not came else NEVER,
+        hurt_s=hurt_s,
         usual_rps=fade * memory.usual_rps + (1 - fade) * rate if memory.usual_rps else rate,
         trial=trial,
     )
@@ -422,7 +434,7 @@ def _trial_is_safe(
 
     At worst all cores are busy now; then lag grows by the share of the node given up, until a new one works.
     """
-    if memory.nodes <= max(1, options.min_nodes) or snapshot.time_s - memory.hurt_s < TRIAL_REST_S:
+    if memory.nodes <= max(1, options.min_nodes) or _is_dear(snapshot.time_s, memory):
         return False
     trial = memory.trial
     taken_back = (
@@ -446,7 +458,12 @@ def _patience_s(now_s: float, memory: NodeMemory, options: NodeOptions) -> float
     """How long fewer nodes must have sufficed: shorter where the load to come is known, longer where an error hurts."""
     if memory.foresight is not None and memory.foresight.season_steps > 0:
         return min(options.settle_s, options.shrink_after_s)
-    return options.shrink_after_s * (DEAR if now_s - memory.hurt_s < TRIAL_REST_S else 1.0)
+    return options.shrink_after_s * (DEAR if _is_dear(now_s, memory) else 1.0)
+
+
+def _is_dear(now_s: float, memory: NodeMemory) -> bool:
+    """Whether a bound was missed lately because nodes were cold."""
+    return now_s - memory.hurt_s < TRIAL_REST_S
 
 
 def _limit(snapshot: Snapshot, options: NodeOptions) -> int:
