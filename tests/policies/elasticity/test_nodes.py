@@ -189,6 +189,19 @@ def test_nodes_whose_return_breaks_the_bound_are_given_back_late() -> None:
         assert change > 0 or all(at - grown > 100 for grown in growths if grown < at)
 
 
+@pytest.mark.parametrize(("cold_s", "bound_ms", "left"), [(0.5, 6500, 2), (14.0, 6500, 3), (14.0, 16_000, 2)])
+def test_where_a_return_would_be_dear_fewer_nodes_must_leave_room(
+    cold_s: float, bound_ms: float, left: int
+) -> None:
+    """Two nodes have a latency of 4.2 s. As seen on Spark: two thirds of a bound today are the whole tomorrow."""
+    load = constant(300)
+    engine = BatchEngine(
+        bounded(load, bound_ms), load, overhead_s=0.7, record_s=5e-3, nodes=3, limit=3, cold_s=cold_s
+    )
+    steer(engine, 500)
+    assert engine.nodes == left
+
+
 def test_says_when_no_number_of_nodes_suffices() -> None:
     engine = BatchEngine(bounded(constant(5000)), constant(5000), overhead_s=0.3, record_s=1e-3, limit=3)
     cycles = steer(engine, 60)
