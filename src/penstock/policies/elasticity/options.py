@@ -14,7 +14,8 @@ class NodeOptions:
     max_nodes: int | None = None
     """Most nodes; None: what the snapshot says can be had."""
     margin: float = 0.8
-    """Share (0..1] of the bound that the model may use; the rest is for what it does not know."""
+    """Share (0..1] of the bound that the model may use; the rest is for what it does not know. After cold nodes broke
+    a bound, one goes only where the others use 0.6 of that."""
     catch_up_s: float = 15.0
     """Seconds within which a backlog should be gone."""
     shrink_after_s: float = 20.0
