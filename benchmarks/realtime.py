@@ -255,6 +255,7 @@ def main() -> int:
                 for rate in args.rates:
                     print(f"{kind}, {rate}/s", file=sys.stderr, flush=True)
                     results.append(latency(broker, spark, kind, rate, args.seconds))
+                    print(json.dumps(results[-1]), file=sys.stderr, flush=True)
             spark.stop()
         if args.kill:
             print("an executor is killed", file=sys.stderr, flush=True)

@@ -212,6 +212,19 @@ def test_a_query_in_micro_batches_is_checked_as_it_runs(local_spark, tmp_path: P
     assert [o.kind for o in found.standing] == ["source", "operator", "sink", "output mode"]
 
 
+def test_the_partitions_of_a_running_query_are_known(local_spark, topics: str, tmp_path: Path):
+    writer = RUN["map"](local_spark, topics).writeStream.format("memory").queryName("known")
+    query = writer.option("checkpointLocation", str(tmp_path)).outputMode("update").start()
+    deadline_s = time.monotonic() + 120
+    while query.lastProgress is None:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
+    found = preflight_of(local_spark, query)
+    query.stop()
+    assert found.runs, str(found)
+    assert found.slots_needed == 1
+
+
 def test_a_pilot_says_once_that_a_bound_needs_real_time_mode(local_spark):
     frame = local_spark.readStream.format("rate").option("rowsPerSecond", 50).load()
     mapped = frame.mapInArrow(same, "timestamp TIMESTAMP, value LONG")

@@ -96,13 +96,14 @@ class _Run:
 
     def until(self, stop: threading.Event, for_s: float | None) -> str | None:
         """Run; return why it ended early, None if it did not."""
-        query, started_s = self._started(), time.monotonic()
-        end_s = math.inf
+        query, began_s, end_s = self._started(), time.monotonic(), math.inf
+        started_s = began_s
         try:
             while not stop.wait(self._interval_s):
                 self._look()
                 now_s = time.monotonic()
-                if for_s is not None and end_s == math.inf and (self._results or now_s - started_s > QUIET_S):
+                quiet = self._watch is not None and not self._results and now_s - began_s < QUIET_S
+                if for_s is not None and end_s == math.inf and not quiet:
                     end_s = now_s + for_s
                 if now_s >= end_s:
                     return None

@@ -7,6 +7,7 @@ obstacle at a time and some only by standing still. Here they are told all at on
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from penstock.spark.internals.realtime_plan import (
     query_plan,
     topic_partitions,
 )
+from penstock.spark.observe.progress import BatchProgress
 from penstock.spark.session import ROCKSDB
 
 Kind = Literal["source", "operator", "shape", "sink", "output mode", "trigger", "slots", "setting"]
@@ -193,21 +195,16 @@ def preflight_of(session: SparkSession, query: StreamingQuery) -> Preflight:
         running = execution(query)
         name, mode = str(running.sink().getClass().getName()), str(running.outputMode().toString())
         progress = query.lastProgress
-    sink = SINK_OF.get(name, name.rsplit(".", 1)[-1])
-    ends = [source.get("endOffset") for source in progress["sources"]] if progress else []
+    sources = BatchProgress.model_validate_json(progress.json).sources if progress is not None else ()
     known = [
-        len(topic)
-        for end in ends
-        if isinstance(end, dict)
-        for topic in end.values()
-        if isinstance(topic, dict)
+        len(topic) for source in sources if source.is_kafka and source.end for topic in source.end.values()
     ]
     return _judged(
         session,
         plan_of(session, query_plan(query)),
-        sink=sink,
+        sink=SINK_OF.get(name, name.rsplit(".", 1)[-1]),
         mode=mode,
-        batch_s=SHORTEST_MS / 1e3,
+        batch_s=math.inf,
         partitions=sum(known) or None,
     )
 
