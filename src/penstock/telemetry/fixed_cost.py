@@ -176,8 +176,8 @@ def _advised(
             value=str(2 * slots),
             saves_ms=tasks_ms * (1 - 2 * slots / cost.partitions) / 2,
             why=f"{cost.partitions} state partitions on {slots} slots: each is a task in every batch, however empty",
-            caution="counts for a new checkpoint; `penstock repartition` changes one with state in RocksDB; half of the "
-            "time is taken to be tasks as such",
+            caution="counts for a new checkpoint; `penstock repartition` changes one with state in RocksDB; half of "
+            "the time is taken to be tasks as such",
         )
 
 
