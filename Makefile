@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 BOTH   := -n 2 --dist loadfile  # two processes; a file's tests stay together, they share what is slow to make
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-spark test-cluster test-browser test-yarn newcomer test-live test-wheel test-spark-4.1 check lint types docs screenshots examples bench lock clean
+.PHONY: help setup demo test test-quick test-spark test-cluster test-browser test-yarn newcomer test-live test-wheel test-spark-4.1 check lint types docs results screenshots examples bench lock clean
 
 help:            ## this list
 	@grep -hE '^[a-z][a-z0-9.-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -75,6 +75,11 @@ screenshots: setup  ## the pictures of the docs, made in a headless Chromium
 
 docs: setup      ## write docs/reference anew from the code
 	$(BIN)/python -m scripts.reference
+
+results: setup   ## every paper's trials, and docs/results/reproductions.md from what they printed (under an hour)
+	mkdir -p results
+	$(BIN)/penstock reproduce all --json > results/reproductions.json || test $$? -eq 1
+	$(BIN)/python -m scripts.results results/reproductions.json
 
 examples: setup  ## every example, as CI runs them
 	$(BIN)/pytest tests/test_examples.py
