@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -36,6 +37,7 @@ ROWS = 100
 ASKED = 0.7
 STOCK = {
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": str(PARTITIONS),
     "spark.driver.memory": "1g",
 }
@@ -72,6 +74,7 @@ def advised(query: str, parts_ms: dict[str, float], total_ms: float) -> tuple[Ad
 
 def run(query: str, conf: dict[str, str], seconds: float, master: str) -> FixedCost:
     """The usual batch of one run in this process."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master)
     for key, value in {**STOCK, **conf}.items():
         builder = builder.config(key, value)
@@ -81,6 +84,7 @@ def run(query: str, conf: dict[str, str], seconds: float, master: str) -> FixedC
         writer = streaming(spark, query).writeStream.format("noop").outputMode("update").queryName(query)
         running = writer.option("checkpointLocation", f"file:{folder}/checkpoint").start()
         while running.lastProgress is None or running.lastProgress["batchId"] < 10:
+            assert running.isActive, running.exception()
             time.sleep(0.2)
         first = running.lastProgress["batchId"]
         time.sleep(seconds)
