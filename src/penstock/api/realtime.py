@@ -50,8 +50,8 @@ def run_realtime(
 ) -> RunResult:
     """Run until the time is over, and say what it came to. Raise RealTimeError with all that stands in the way.
 
-    Spark does not repeat single tasks in real-time mode: a lost executor ends the query. It is then started again from
-    its last checkpoint, and records since then reach the sink again (at least once).
+    A lost executor costs the batch under way: Spark runs it again, or the query fails and is started again from its
+    last checkpoint. Records since then reach the sink a second time (at least once).
     """
     compiled = compile_realtime(spark, dataflow, checkpoint=checkpoint)
     found = size_executors(spark, compiled.preflight(batch_s), given=given, limit=limit)
