@@ -39,6 +39,7 @@ EXTENSION = Extension(
             "round-robin": "in_turn",
             "r-storm": "r_storm",
             "ols": "ols",
+            "ols-few": "ols_few",
             "t-storm": "t_storm",
             "flink": "flink",
             "least-cpu": "least_cpu",

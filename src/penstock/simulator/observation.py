@@ -228,6 +228,9 @@ def _nodes(fleet: Fleet, measured: Measurement, time_s: float, interval_s: float
     live = fleet.live()
     rows, members = np.array([r for r, _ in live], np.int64), [m for _, m in live]
     foreign = np.array([m.foreign for m in members])
+    # Others' traffic shows as on a machine: in the counters of its interface, not as a narrower cable.
+    cable = np.array([m.machine.bandwidth_bytes_per_s for m in members])
+    others = np.clip(cable - np.array([m.bandwidth_bytes_per_s for m in members]), 0.0, None)
     ids = tuple(m.id for m in members)
     return Nodes.blank(
         len(live),
@@ -240,9 +243,9 @@ def _nodes(fleet: Fleet, measured: Measurement, time_s: float, interval_s: float
         foreign_cpu=foreign,
         load_average=measured.node_busy_s[rows] / interval_s + foreign,
         memory_bytes=[m.machine.memory_bytes for m in members],
-        bandwidth_bytes_per_s=[m.bandwidth_bytes_per_s for m in members],
-        net_in_bytes_per_s=measured.node_bytes_in[rows] / interval_s,
-        net_out_bytes_per_s=measured.node_bytes_out[rows] / interval_s,
+        bandwidth_bytes_per_s=cable,
+        net_in_bytes_per_s=measured.node_bytes_in[rows] / interval_s + others,
+        net_out_bytes_per_s=measured.node_bytes_out[rows] / interval_s + others,
         price_per_hour=[m.machine.price_per_hour for m in members],
         started_s=[m.started_s for m in members],
         paid_until_s=[m.paid_until_s(time_s) for m in members],

@@ -52,6 +52,8 @@ class Course:
     """Seconds that the tasks of each operator were busy."""
     task_s: Floats
     """Seconds that tasks of each operator were there."""
+    resizes: Ints
+    """Changes of an operator's size that were decided on."""
     faults: int = 0
 
     @property
@@ -74,15 +76,17 @@ class _Recorder:
     def __init__(self, interval_s: float) -> None:
         self._per = max(1, round(ADJUSTMENT_S / interval_s))
         self._open: list[Snapshot] = []
+        self._resizes = 0
         self._rows: list[dict[str, Any]] = []
 
     def __call__(self, cycle: Cycle, snapshot: Snapshot | None) -> None:
         if snapshot is None:
             return
         self._open.append(snapshot)
+        self._resizes += sum(planned.action.kind == "scale" for planned in cycle.plan.actions)
         if len(self._open) == self._per:
-            self._rows.append(_row(self._open))
-            self._open = []
+            self._rows.append({**_row(self._open), "resizes": self._resizes})
+            self._open, self._resizes = [], 0
 
     def course(self, faults: int) -> Course:
         columns = {name: np.array([row[name] for row in self._rows]) for name in self._rows[0]}

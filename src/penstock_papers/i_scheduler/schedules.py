@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Floats
 from penstock.control import Damping, Loop, PolicyRun, Settings
 from penstock.dataflow import Dataflow, OperatorId, constant, flow
 from penstock.dataflow.connectors import discard, replay
@@ -28,6 +30,12 @@ from penstock.telemetry import MachineClass, Snapshot
 from penstock_papers.common.trials import ADJUSTMENT_S
 from penstock_papers.i_scheduler.solvers import place
 
+SLOTS, CPU = "slots", "CPU"
+"""Capacity models: every scheduler places by both."""
+UTILISATION = PlacementOptions().utilisation
+"""By CPU, nodes are filled to this share of their cores at the measured rate, for everybody."""
+COST_SD = 0.3
+"""How far drawn costs and selectivities are off the application's own (standard deviation of the logarithm)."""
 HIGH, LOW = MachineClass(name="high", cores=4), MachineClass(name="low", cores=2)
 NETWORK_S = 0.02
 """Time a tuple takes from one node to another: the transport's batches, virtual machines, a 1 Gbit/s network."""
@@ -88,16 +96,32 @@ def taxi_routes() -> Application:
     )
 
 
+def drawn(app: Application, seed: int) -> Application:
+    """The application with other costs and selectivities, drawn around its own."""
+    random = np.random.default_rng([seed, 5])
+    operators = []
+    for operator in app.dataflow.operators:
+        best = operator.best
+        cost, share = random.lognormal(0.0, COST_SD, 2)
+        # No operator multiplies its input: the applications' own do not either.
+        changed = replace(best, cost_s=best.cost_s * cost, selectivity=min(1.0, best.selectivity * share))
+        operators.append(replace(operator, alternates=(changed,)))
+    return replace(app, dataflow=replace(app.dataflow, operators=tuple(operators)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """What one scheduler's placement came to."""
 
     scheduler: str
+    model: str
     cut: float
     """Share of the traffic that crosses nodes."""
     nodes: int
     tuples: float
     """Tuples that a task executes in 10 s, mean over all tasks: the paper's throughput."""
+    latency_s: float
+    """Mean latency at the rate that round robin lets through."""
 
 
 class Trial:
@@ -115,9 +139,18 @@ class Trial:
         )
         self._monitored_rps = self._rate(None)[0] if monitored_rps is None else monitored_rps
         seen = self.run(None, self._monitored_rps)
-        self.problem: PlacementProblem = placement_problem(
-            loads=np.ones(len(seen.tasks)),
-            capacities=[app.capacities[m] for m in seen.nodes.machines],
+        self.problems: Mapping[str, PlacementProblem] = {
+            SLOTS: self._problem(
+                seen, np.ones(len(seen.tasks)), [app.capacities[m] for m in seen.nodes.machines]
+            ),
+            CPU: self._problem(seen, seen.tasks.busy_s / seen.interval_s, UTILISATION * seen.nodes.cores),
+        }
+
+    @staticmethod
+    def _problem(seen: Snapshot, loads: Floats, capacities: Any) -> PlacementProblem:
+        return placement_problem(
+            loads=loads,
+            capacities=capacities,
             sources=seen.traffic.from_task,
             targets=seen.traffic.to_task,
             rates=seen.traffic.records_rps,
@@ -126,15 +159,24 @@ class Trial:
             node_ids=seen.nodes.ids,
         )
 
-    def schedule(self, scheduler: str, *, seconds: float = 1.0) -> Schedule:
-        """A scheduler's placement by slots (so many tasks to a node) and its throughput."""
-        placement = place(self.problem, policy=scheduler, clock=time.monotonic, seconds=seconds)
+    def schedule(self, scheduler: str, model: str = SLOTS, *, seconds: float = 1.0) -> Schedule:
+        """A scheduler's placement by slots (so many tasks to a node) or by measured CPU, and what it lets through."""
+        problem = self.problems[model]
+        placement = place(problem, policy=scheduler, clock=time.process_time, seconds=seconds)
+        where = _where(problem, placement)
         return Schedule(
             scheduler=scheduler,
-            cut=placement.cost / self.problem.traffic,
+            model=model,
+            cut=placement.cost / problem.traffic,
             nodes=placement.nodes_used,
-            tuples=self._rate(_where(self.problem, placement))[1],
+            tuples=self._rate(where)[1],
+            latency_s=self.latency_s(where),
         )
+
+    def latency_s(self, where: Mapping[str, str]) -> float:
+        """Mean latency at the rate that round robin let through when traffic was measured."""
+        seen = self.run(where, self._monitored_rps)
+        return float(seen.sinks.latency_s.grouped(np.zeros(len(seen.sinks), np.int64), 1).mean[0])
 
     def policy(self) -> Schedule:
         """What our policy comes to by live moves from round robin, by measured traffic and measured CPU."""
@@ -152,9 +194,11 @@ class Trial:
         where = {last.task_id(r): last.nodes.ids[n] for r, n in enumerate(last.tasks.node.tolist())}
         return Schedule(
             scheduler="penstock",
+            model="live moves, by CPU",
             cut=float(last.streams.remote_bytes.sum() / last.streams.bytes.sum()),
             nodes=len(set(where.values())),
             tuples=self._rate(where)[1],
+            latency_s=self.latency_s(where),
         )
 
     def _rate(self, where: Mapping[str, str] | None) -> tuple[float, float]:
@@ -192,8 +236,8 @@ def tuples_under_way(app: Application) -> float:
     """How many tuples are under way when R-Storm's placement on equal nodes has the paper's throughput."""
     low, high = 0.0, 1e6
     trial = Trial(app, "equal", pending=np.inf, monitored_rps=1.0)
-    placement = place(trial.problem, policy="r-storm", clock=time.monotonic)
-    where = _where(trial.problem, placement)
+    problem = trial.problems[SLOTS]
+    where = _where(problem, place(problem, policy="r-storm", clock=time.process_time))
     while high - low > 1e-3 * high:
         rate = (low + high) / 2
         seen = trial.run(where, rate)

@@ -79,6 +79,11 @@ def ols(problem: PlacementProblem, attempt: Attempt) -> Assignment:
     return storm.ols(problem)
 
 
+def ols_few(problem: PlacementProblem, attempt: Attempt) -> Assignment:
+    """OLS on as few nodes as it can (its β is 0)."""
+    return storm.ols(problem, beta=0.0)
+
+
 def t_storm(problem: PlacementProblem, attempt: Attempt) -> Assignment:
     """T-Storm."""
     return storm.t_storm(problem)
@@ -102,6 +107,7 @@ RIVALS: Mapping[str, Solver] = {
     "round-robin": in_turn,
     "r-storm": r_storm,
     "ols": ols,
+    "ols-few": ols_few,
     "t-storm": t_storm,
     "flink": flink,
     "least-cpu": least_cpu,

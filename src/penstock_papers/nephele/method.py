@@ -12,7 +12,7 @@ from penstock.policies.actions import Action, Expectation, Scale
 from penstock.policies.elasticity.pacing import paces
 from penstock.policies.elasticity.rebalance import rebalance
 from penstock.policies.elasticity.sizing import waiting_rows
-from penstock.policies.elasticity.waits import FIT_LIMITS, Waits, kingman_wait_s, measured_wait_s
+from penstock.policies.elasticity.waits import Waits, kingman_wait_s, measured_wait_s
 from penstock.policies.policy import Notice, Proposal
 from penstock.policies.reasons import Fact, Reason
 from penstock.telemetry import Snapshot
@@ -27,7 +27,7 @@ class ReactiveOptions:
     bottleneck: float = 0.95
     """Utilisation (0..1) from which an operator counts as a bottleneck."""
     rest_intervals: int = 2
-    """Adjustment intervals without a decision after a scale-up."""
+    """Adjustment intervals after a scale-up within which nothing is decided: 10 s at the paper's cadence of 5 s."""
     batching: bool = True
     """Whether output batches take what is left of the bounds."""
     batching_margin: float = 0.9
@@ -74,11 +74,7 @@ class Reactive:
         targets = constrained_targets(snapshot, fit_waits(snapshot), options)
         actions = scale_actions(snapshot, targets)
         grew = any(isinstance(a, Scale) and a.target > a.current for a in actions)
-        rest = (
-            snapshot.time_s + (options.rest_intervals + 1) * snapshot.interval_s
-            if grew
-            else memory.rest_until_s
-        )
+        rest = snapshot.time_s + options.rest_intervals * snapshot.interval_s if grew else memory.rest_until_s
         proposal = Proposal(policy=self.name, actions=(*actions, *pacing), notices=targets.notices)
         return proposal, ReactiveMemory(rest_until_s=rest)
 
@@ -98,7 +94,7 @@ def fit_waits(snapshot: Snapshot) -> Waits:
     model = kingman_wait_s(rho, mean, ca2, cs2)
     measured, was_measured = measured_wait_s(snapshot)
     fits = used & was_measured & np.isfinite(model) & (model > 0)
-    e = np.where(fits, np.clip(measured / np.where(fits, model, 1.0), *FIT_LIMITS), 1.0)
+    e = np.where(fits, measured / np.where(fits, model, 1.0), 1.0)
     a = np.where(used, e * rate * mean**2 * p * (ca2 + cs2) / 2, 0.0)
     return Waits(a, np.where(used, rho * p, 0.0))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from penstock.dataflow import Dataflow, Load, flow
 from penstock.dataflow.connectors import discard, replay
 
+TraceForm = Literal["lines", "steps"]
 COLUMNS = "id long, topic string, text string, tweets long"
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("topic", pa.string()), ("text", pa.string()), ("tweets", pa.int64())]
@@ -130,18 +131,25 @@ def with_sentiment(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.append_column("sentiment", pa.array(scores, pa.float64()))
 
 
-def tweet_load(trace: Load, *, played_s: float = PLAYED_S, peak_rps: float = PEAK_RPS) -> Load:
+def tweet_load(
+    trace: Load, *, form: TraceForm = "lines", played_s: float = PLAYED_S, peak_rps: float = PEAK_RPS
+) -> Load:
     """The first two weeks of a rate trace, played in 100 minutes with the peak at 6,734/s.
 
-    Rates are the hourly means of the trace, with straight lines between. The traces at hand count the mentions of
-    one company: a dozen in five minutes, and therefore noise of a quarter from one count to the next. Blown up to
-    thousands a second, that noise would be a hundred times that of any real stream of the size (1/√n).
+    Rates are the hourly means of the trace, with straight lines between or as steps (`form`). The traces at hand count
+    the mentions of one company: a dozen in five minutes, and therefore noise of a quarter from one count to the next.
+    Blown up to thousands a second, that noise would be a hundred times that of any real stream of the size (1/√n).
     """
     length_s = min(TRACE_DAYS * DAY_S, trace.duration_s)
     hours = max(1, round(length_s / HOUR_S))
     ends = np.linspace(0.0, length_s, hours + 1)
     totals = np.array([trace.records_until(float(t)) for t in ends])
     means = np.diff(totals) / np.diff(ends)
+    if form == "steps":
+        highest = float(means.max())
+        starts = ends[:-1] * (played_s / length_s)
+        rates = means * (peak_rps / highest if highest > 0 else 0.0)
+        return Load(tuple(starts.tolist()), tuple(rates.tolist()), float(played_s))
     times = np.linspace(0.0, length_s, max(2, round(played_s / 1.5)), endpoint=False)
     rates = np.interp(times, (ends[1:] + ends[:-1]) / 2, means)
     highest = float(rates.max())

@@ -7,11 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from penstock.dataflow import Load, OperatorId
-from penstock.policies.elasticity import Elasticity, ElasticityOptions
 from penstock.simulator import Cluster, SimulationOptions
 from penstock.telemetry import MachineClass
 from penstock_papers.common.trials import Course, Trial, run
-from penstock_papers.nephele.method import Reactive, ReactiveOptions
+from penstock_papers.nephele.primes import METHODS, OURS
 from penstock_papers.nephele.sentiment import WINDOW_S, sentiment
 
 WORKERS, WORKER_CORES = 130, 4
@@ -19,17 +18,25 @@ STARTUP_S = 1.5
 ELASTIC = ("hot_topics", "filter", "sentiment")
 
 
-def feelings(load: Load, *, paper: bool = False, seconds: float | None = None, seed: int = 0) -> Course:
-    """The trial under our policy, or the paper's."""
+def feelings(
+    load: Load,
+    method: str = OURS,
+    *,
+    interval_s: float = 1.0,
+    seconds: float | None = None,
+    seed: int = 0,
+) -> Course:
+    """The trial under one of `METHODS`."""
+    policy, options = METHODS[method]
     flow = sentiment(load=load)
     return run(
         Trial(
             dataflow=flow,
             cluster=Cluster.of(MachineClass(name="worker", cores=WORKER_CORES), WORKERS),
             seconds=load.duration_s if seconds is None else seconds,
-            policy=Reactive() if paper else Elasticity(),
-            options=ReactiveOptions() if paper else ElasticityOptions(),
-            interval_s=5.0 if paper else 1.0,
+            policy=policy(),
+            options=options(),
+            interval_s=interval_s,
             simulation=SimulationOptions(
                 task_startup_s=STARTUP_S,
                 windows_s={"hot_topics": WINDOW_S},

@@ -7,13 +7,13 @@ sender of its own on a machine that is never short, so a crowded node holds back
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.arrays import Floats
+from penstock.arrays import Floats, Ints
 from penstock.control import Cycle, Damping, Loop, PolicyRun, Settings
 from penstock.dataflow import Alternate, Dataflow, Load, Operator, OperatorId, Parallelism, Stream, constant
 from penstock.dataflow.graph import State
@@ -49,6 +49,10 @@ MOVE_S = 0.05
 PAUSE_S = MOVE_S + sum(STATE_BYTES.values()) / len(STATE_BYTES) / BANDWIDTH_BPS
 """The whole pause, on average over both kinds."""
 INTERVAL_S = 5.0
+RATE_SD = 0.2
+"""Relative standard deviation of the rates of computations of a kind."""
+HOLDING_RECORDS = 2_000
+"""Records that wait before a computation when its sender holds back."""
 WAKE_S = 60.0
 KINDS = ("thorax", "ecg")
 
@@ -128,6 +132,10 @@ class Scene:
     """Factor on all rates over time since activation."""
     phases: int = 1
     """Groups of computations that follow `shape` one after the other, evenly shifted."""
+    seed: int = 0
+    """Draws how far each computation's rate is off that of its kind, and each one's phase."""
+    holding: bool = False
+    """Whether senders hold back what a crowded computation does not take, as the paper's do; else they send on."""
     foreign: float = 0.0
     """Share of CPU and bandwidth that others take on `size.hot` nodes, from `WAKE_S` on."""
     seconds: float = 1_800.0
@@ -171,6 +179,8 @@ class Course:
     latency_s: Floats
     """Mean at the sinks."""
     latency_sd_s: Floats
+    sent_latency_s: Floats
+    """Mean from leaving the source, which is all that a source that holds back knows."""
     p99_s: Floats
     cpu: Floats
     """[cycle, node]: share of the cores in use."""
@@ -185,12 +195,6 @@ class Course:
     def after(self, share: float) -> NDArray[np.bool_]:
         """Cycles in the last part of the run."""
         return np.asarray(self.time_s > (1 - share) * self.time_s[-1])
-
-    def until(self, time_s: float) -> Course:
-        """The course of a shorter run."""
-        early = self.time_s <= time_s
-        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "faults"}
-        return replace(self, **{name: column[early] for name, column in columns.items()})
 
     @property
     def total_moves(self) -> int:
@@ -238,12 +242,14 @@ class _Notes:
         for each in snapshot.sinks.sketch:
             sketch = sketch.merge(each)
         p99, nodes = sketch.quantile(0.99), snapshot.nodes
+        sent = snapshot.streams.latency_s.grouped(np.zeros(len(snapshot.streams), np.int64), 1)
         self.rows.append(
             {
                 "time_s": snapshot.time_s,
                 "throughput_rps": snapshot.sinks.records.sum() / snapshot.interval_s,
                 "latency_s": latency.mean[0],
                 "latency_sd_s": np.sqrt(latency.variance[0]),
+                "sent_latency_s": sent.mean[0],
                 "p99_s": np.nan if p99 is None else p99,
                 "cpu": (nodes.own_cpu / nodes.cores)[workers],
                 "network": (nodes.net_in_bytes_per_s / BANDWIDTH_BPS)[workers],
@@ -309,6 +315,9 @@ def simulation(scene: Scene) -> SimulatedRuntime:
     cluster = Cluster(
         classes=(worker, ingest), nodes=names, disturbances=disturbances, link=Link(latency_s=0.0002)
     )
+    rank = _ranks(scene)
+    random = np.random.default_rng([scene.seed, size.nodes])
+    spread = random.lognormal(-(RATE_SD**2) / 2, RATE_SD, size.nodes * size.per_node)
     loads: dict[OperatorId, list[Load]] = {OperatorId(f"{kind}_readings"): [] for kind in KINDS}
     placement: dict[str, str] = {}
     for n in range(size.nodes):
@@ -318,18 +327,38 @@ def simulation(scene: Scene) -> SimulatedRuntime:
             number = len(mine)
             placement[f"{kind}[{number}]"] = f"worker-{n}"
             placement[f"{kind}_readings[{number}]"] = placement[f"{kind}_results[{number}]"] = "ingest-0"
-            mine.append(_load(scene, rates_rps(size)[kind], n, i))
+            mine.append(
+                _load(scene, rates_rps(size)[kind] * float(spread[rank[n, i]]), n, i, int(rank[n, i]))
+            )
     return SimulatedRuntime(
         flow_of(size),
         cluster,
         fidelity="fluid",
+        seed=scene.seed,
         loads=loads,
         placement=placement,
-        options=SimulationOptions(traffic=False, move_s=MOVE_S, queue_records=2_000_000),
+        options=SimulationOptions(
+            traffic=False, move_s=MOVE_S, queue_records=HOLDING_RECORDS if scene.holding else 2_000_000
+        ),
     )
 
 
-def _load(scene: Scene, rate_rps: float, node: int, number: int) -> Load:
+def _ranks(scene: Scene) -> Ints:
+    """[node, computation on it]: a number each, the same for the same active computation wherever it is placed.
+
+    Those active from the start come first, then those that wake up, then the others; kinds alternate.
+    """
+    kind = np.broadcast_to(np.arange(scene.size.per_node) % 2, scene.awake.shape)
+    turn = np.where(scene.awake, 0, np.where(scene.waking, 1, 2))
+    order = np.lexsort((np.arange(kind.size), turn.ravel(), kind.ravel()))
+    ranks = np.empty(kind.size, np.int64)
+    for each in (0, 1):
+        members = order[kind.ravel()[order] == each]
+        ranks[members] = 2 * np.arange(len(members)) + each
+    return ranks.reshape(kind.shape)
+
+
+def _load(scene: Scene, rate_rps: float, node: int, number: int, rank: int) -> Load:
     """What one computation is sent."""
     if not (scene.awake[node, number] or scene.waking[node, number]):
         return constant(0.0)
@@ -337,7 +366,7 @@ def _load(scene: Scene, rate_rps: float, node: int, number: int) -> Load:
     if scene.shape is None:
         return constant(rate_rps) if from_s == 0 else Load((0.0, from_s), (0.0, rate_rps))
     period = float(scene.shape.period_s or scene.shape.duration_s)
-    phase = period * ((node * scene.size.per_node + number) % scene.phases) / scene.phases
+    phase = period * ((rank // 2) % scene.phases) / scene.phases
     times, rates = [0.0], [0.0] if from_s else []
     if from_s == 0:
         times = []

@@ -28,6 +28,8 @@ ZONES, STANDS, GUESSES = "by_zone", "by_stand", "guesses"
 AS_THE_PAPER = SheddingOptions(relieve_after_s=float("inf"))
 """Tasks move only where minima do not fit."""
 
+GRAIN_S = 0.01
+"""Grain of the time at which records are written."""
 UP_AND_DOWN = staircase([(120.0, rate) for rate in (800.0, 2_400.0, 1_200.0, 3_200.0, 800.0)])
 
 
@@ -44,6 +46,8 @@ class Story:
     """Records that reached the sink of those produced in the interval."""
     produced: Floats
     """Records that came into being in each interval, all sources."""
+    fed: Mapping[str, Floats]
+    """Those of the sources of each sink."""
     source_gap: Floats
     """Mean difference between the share that sources read and kept and the share they were told to keep."""
     lag_s: Floats
@@ -52,6 +56,13 @@ class Story:
     """Inside the dataflow and before it, mean over all sinks' records."""
     moves: tuple[tuple[float, str], ...]
     """Time and task."""
+
+    def delivered(self, sink: str, seconds: float = 30.0) -> Floats:
+        """Share of what was produced that reached the sink, over a sliding window; whole windows only."""
+        length = max(1, round(seconds / ADJUSTMENT_S))
+        fed = self.fed[sink]
+        taken, made = (np.convolve(v, np.ones(length), "valid") for v in (self.counted[sink] * fed, fed))
+        return np.asarray(np.divide(taken, made, out=np.ones(len(made)), where=made > 0))
 
     def between(self, begin_s: float, end_s: float) -> NDArray[np.bool_]:
         """Cycles after `begin_s` and up to `end_s`."""
@@ -112,7 +123,7 @@ def told(
         Cluster.of(MachineClass(name="machine", cores=1), machines),
         seed=seed,
         placement=where,
-        options=SimulationOptions(queue_records=1_000, move_s=5.0, arrival_cv=0.0, traffic=False),
+        options=SimulationOptions(queue_records=1_000, move_s=5.0, traffic=False),
     )
     seen: list[tuple[Cycle, Snapshot]] = []
     Loop(
@@ -132,6 +143,7 @@ def told(
         estimated={n: np.array([s.sinks.accuracy[i] for s in snapshots]) for i, n in enumerate(names)},
         counted={n: np.array([_counted(s, flow, n) for s in snapshots]) for n in names},
         produced=np.array([s.sources.produced_rps.sum() * s.interval_s for s in snapshots]),
+        fed={n: np.array([_fed(s, flow, n) for s in snapshots]) for n in names},
         source_gap=np.array([_source_gap(s) for s in snapshots]),
         lag_s=np.array([_lag_s(s) for s in snapshots]),
         latency_s=np.array([s.sinks.latency_s.grouped(np.zeros(len(names), np.int64), 1).mean[0] for s in snapshots]),
@@ -157,10 +169,15 @@ def _wanted(seen: Snapshot, flow: Dataflow, operator: OperatorId) -> float:
 
 def _counted(seen: Snapshot, flow: Dataflow, sink: OperatorId) -> float:
     """Records that the sink took over records produced; every operator here passes one for one."""
-    feeding = [flow.row[id_] for id_ in _sources(flow, sink)]
-    produced = seen.sources.produced_rps[np.isin(seen.sources.operator, feeding)].sum() * seen.interval_s
+    produced = _fed(seen, flow, sink)
     taken = seen.tasks.processed[seen.tasks.operator == flow.row[sink]].sum()
     return float(taken / produced) if produced else 1.0
+
+
+def _fed(seen: Snapshot, flow: Dataflow, sink: OperatorId) -> float:
+    """Records that the sink's sources produced."""
+    feeding = [flow.row[id_] for id_ in _sources(flow, sink)]
+    return float(seen.sources.produced_rps[np.isin(seen.sources.operator, feeding)].sum() * seen.interval_s)
 
 
 def _sources(flow: Dataflow, operator: OperatorId) -> set[OperatorId]:
@@ -184,20 +201,26 @@ def _lag_s(seen: Snapshot) -> float:
 def rate_errors(load: Load, seconds: float, *, seed: int = 0) -> Floats:
     """Relative errors of the production rate that is estimated from Kafka's offsets, at every decision.
 
-    Batches begin every 0.5 to 1.5 s and tell the end offset they saw, as Spark's progress does. The truth is the
-    rate of the interval before the decision.
+    Records come at random (Poisson). Batches begin every 0.5 to 1.5 s and tell the end offset they saw, as Spark's
+    progress does. The truth is what was produced in the interval before the decision.
     """
     random, source = np.random.default_rng(seed), KafkaSource(0)
+    grid_s = np.arange(0.0, seconds + GRAIN_S, GRAIN_S)
+    expected = np.diff([load.records_until(float(t)) for t in grid_s], prepend=0.0)
+    offsets = np.cumsum(random.poisson(np.maximum(expected, 0.0)))
+
+    def until(time_s: float) -> int:
+        return int(offsets[min(int(time_s / GRAIN_S + 1e-9), len(offsets) - 1)])
+
     began_s, number, errors = 0.0, 0, []
     for now_s in np.arange(ADJUSTMENT_S, seconds + 1e-9, ADJUSTMENT_S):
         batches = []
         while began_s + 1e-9 < now_s:
-            end = int(load.records_until(began_s))
-            batches.append(_progress(number, began_s, end))
+            batches.append(_progress(number, began_s, until(began_s)))
             began_s, number = began_s + random.uniform(0.5, 1.5), number + 1
         source.note(Look(time_s=float(now_s), run_id="simulated", batches=tuple(batches)))
         facts = source.facts(float(now_s), fresh_s=ADJUSTMENT_S)
-        truth = (load.records_until(now_s) - load.records_until(now_s - ADJUSTMENT_S)) / ADJUSTMENT_S
+        truth = (until(float(now_s)) - until(float(now_s) - ADJUSTMENT_S)) / ADJUSTMENT_S
         if facts.known and truth > 0:
             errors.append(facts.produced_rps / truth - 1.0)
     return np.array(errors)

@@ -46,13 +46,13 @@ def test_the_least_important_loses_first() -> None:
 def test_overload_grows_without_end_only_without_shedding(tmp_path) -> None:
     ours, without = overloaded(shedding=True), overloaded(shedding=False)
     assert without.lag_s[-1] > 30.0 > 5.0 > ours.lag_s.max()
-    assert all(row.holds for row in overload_rows(ours, without))
+    assert all(row.holds for row in overload_rows([ours] * 2, [without] * 2, (0, 1)))
     paths = draw({"overload": ours}, tmp_path)
     assert paths[0].stat().st_size > 10_000
 
 
 def test_the_production_rate_is_exact_while_it_is_steady_and_right_again_soon_after_a_step() -> None:
-    assert np.abs(rate_errors(constant(777.0), 120.0)).max() < 0.01
+    assert np.abs(rate_errors(constant(777.0), 120.0)).max() < 0.1  # Poisson: 1/√3885 is 1.6 %
     errors = np.abs(rate_errors(UP_AND_DOWN, UP_AND_DOWN.duration_s))
     assert np.quantile(errors, 0.9) <= 0.02
     assert np.count_nonzero(errors > 0.02) <= 3 * 4  # four steps

@@ -107,3 +107,10 @@ def test_gathered_windows_are_means_of_the_rings_own() -> None:
     halves[: shape.count // 2, 0] = halves[shape.count // 2 :, 1] = 2 / shape.count
     ring = expected_rps(known, shape, season_s=0.0)
     assert expected_rps(known, shape, season_s=0.0, onto=halves) == pytest.approx(ring @ halves)
+
+
+def test_without_forecasts_the_last_rates_stay() -> None:
+    rising = learned(np.arange(1.0, 41.0)[:, None])
+    last = expected_rps(rising, RingShape(), season_s=0.0, forecasts=False)
+    assert last == pytest.approx(np.full(last.shape, np.nanmean(rising.recent)))
+    assert expected_rps(rising, RingShape(), season_s=0.0)[0, -1] > last[0, -1]

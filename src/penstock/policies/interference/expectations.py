@@ -123,18 +123,29 @@ def _lasting(shift: Floats, residual: Floats) -> Floats:
 
 
 def expected_rps(
-    learned: Learned, shape: RingShape, *, season_s: float, onto: Floats | None = None
+    learned: Learned,
+    shape: RingShape,
+    *,
+    season_s: float,
+    onto: Floats | None = None,
+    forecasts: bool = True,
 ) -> Floats:
     """[computation, window]: the arrival rate expected in each window of its ring.
 
-    `onto` [window, part] gathers windows into parts; all at once is cheaper than rings first.
+    `onto` [window, part] gathers windows into parts; all at once is cheaper than rings first. Without `forecasts` the
+    mean of the last cycles stays.
     """
     horizon = _horizon(shape.span_s, learned.step_s)
     options = _options(_steps(season_s, learned.step_s), horizon)
-    mean: Floats = forecast(learned.state, horizon, options).mean
     steps = np.arange(horizon + 1, dtype=np.float64) * learned.step_s
     weights = resampling(steps, shape.edges_s)
-    return _gathered(mean, weights if onto is None else weights @ onto, learned.shift)
+    weights = weights if onto is None else weights @ onto
+    if not forecasts:
+        seen = np.isfinite(learned.recent)
+        last = np.where(seen, learned.recent, 0.0).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
+        return _gathered(np.tile(last[:, None], horizon), weights, np.zeros(len(last)))
+    mean: Floats = forecast(learned.state, horizon, options).mean
+    return _gathered(mean, weights, learned.shift)
 
 
 @njit(cache=True, nogil=True)

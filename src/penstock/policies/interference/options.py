@@ -30,6 +30,8 @@ class MigrationOptions:
     """Evaluations in a row that bring a hot node nothing before it is said aloud (1 or more)."""
     threshold: float = 0.05
     """Least relative gain of a move (0..1) at ordinary imbalance; a step function of the imbalance sets the rest."""
+    forecasts: bool = True
+    """Whether arrivals are forecast; otherwise the rates of the last cycles are taken to stay."""
     season_s: float = 0.0
     """Length of a season of the arrivals (seconds, 0 = none)."""
     mean_steps: int = 2

@@ -81,7 +81,9 @@ class Situation:
             learned=learned,
             tasks=rows,
             node=tasks.node[rows],
-            rates=expected_rps(learned, options.rings, season_s=options.season_s, onto=onto),
+            rates=expected_rps(
+                learned, options.rings, season_s=options.season_s, onto=onto, forecasts=options.forecasts
+            ),
             needs=needs,
             state_bytes=np.where(np.isfinite(tasks.state_bytes[rows]), tasks.state_bytes[rows], 0.0),
             fixed=_fixed(snapshot, rows),
