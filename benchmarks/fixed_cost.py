@@ -158,7 +158,8 @@ def main() -> int:
                 predicted[len(predicted) // 2],
                 _middle(stock, "fixed_ms"),
                 _middle(better, "fixed_ms"),
-                f"{ratio['ratio']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})",
+                f"{ratio['ratio']:.2f}"
+                + (f" ({ratio['low']:.2f} to {ratio['high']:.2f})" if args.rounds > 1 else ", one round"),
             ]
         )
     load = [round(x, 1) for x in psutil.getloadavg()]
