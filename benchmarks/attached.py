@@ -1,12 +1,12 @@
 """A stranger's query on a stock cluster: alone on three executors, and under `penstock.attach` with the same three.
 
-    python benchmarks/attached.py [--rounds 3] [--bound 8] [--peak 300] [--partitions N] [--cpus 0.6] [--keep DIR]
+    python benchmarks/attached.py [--rounds 3] [--bound 8] [--peak 300] [--last 75] [--partitions N] [--cpus 0.6]
 
 `examples/orders.py`, unchanged, counts orders from a real Kafka on a loopback cluster of three workers with a core
 each; the session sets the master, memory and the Kafka connector, nothing else, and with `--partitions` the number of
 state partitions (Spark has 200, whose commits to a local checkpoint alone may take longer than the bound). With
 `--cpus` each worker is a machine of so many CPUs, so that a peak needs more of them, not more of this one. The load
-goes 100, `--peak`, 100 a second. Latency is the same for both ways: from when a record was due to the end of its
+goes 100, `--peak`, 100 a second, the last for `--last` seconds. Latency is the same for both ways: from when a record was due to the end of its
 batch, from the offsets in Spark's progress. Held is the share of 5 s intervals after the first minute in which the
 mean of the last 10 s was within the bound; an interval without a finished batch counts what waits as late as it is
 old. Counts at the end must be exact. With `--keep`, each run leaves its journal and Spark's event log in
@@ -32,7 +32,7 @@ from _alternated import compared, rounds
 from penstock import staircase
 from penstock.cli.output import complaints, print_json, print_table
 
-STEPS_S = (75.0, 120.0, 75.0)
+FIRST_S, PEAK_S, LAST_S = 75.0, 120.0, 75.0
 LOW_RPS = 100.0
 WARM_UP_S = 60.0
 INTERVAL_S, WINDOW_S = 5.0, 10.0
@@ -40,12 +40,18 @@ WORKERS = 3
 PROGRAM = Path(__file__).resolve().parents[1] / "examples" / "orders.py"
 
 
-def load_of(peak_rps: float) -> Any:
-    return staircase(list(zip(STEPS_S, (LOW_RPS, peak_rps, LOW_RPS), strict=True)))
+def load_of(peak_rps: float, last_s: float) -> Any:
+    return staircase([(FIRST_S, LOW_RPS), (PEAK_S, peak_rps), (last_s, LOW_RPS)])
 
 
 def run_way(
-    way: str, bound_s: float, peak_rps: float, partitions: int | None, cpus: float | None, keep: Path | None
+    way: str,
+    bound_s: float,
+    peak_rps: float,
+    last_s: float,
+    partitions: int | None,
+    cpus: float | None,
+    keep: Path | None,
 ) -> dict[str, Any]:
     """One run, in this process; the figures."""
     import threading
@@ -58,7 +64,7 @@ def run_way(
     from penstock_papers.common.kafka_broker import KafkaBroker, feeding
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers need what this environment has
-    load = load_of(peak_rps)
+    load, lasts_s = load_of(peak_rps, last_s), FIRST_S + PEAK_S + last_s
     folder = Path(tempfile.mkdtemp(prefix="attached-"))
     workers = LoopbackCluster(workers=WORKERS, cores=1, memory="1g", cpus=cpus)
     with KafkaBroker(folder) as broker, workers as cluster:
@@ -94,7 +100,7 @@ def run_way(
         executor_s, seen = 0.0, []
         with feeding(broker.bootstrap, {topic: load}) as began_s:
             last_s = time.time()
-            while (now_s := time.time()) < began_s + sum(STEPS_S):
+            while (now_s := time.time()) < began_s + lasts_s:
                 time.sleep(0.5)
                 if not query.isActive:
                     raise SystemExit(f"the query ended: {query.exception()}")
@@ -104,7 +110,7 @@ def run_way(
                 seen.append((now_s - began_s, count))
                 _note(query, batches)
         deadline_s = time.time() + 120
-        sent = int(load.records_until(sum(STEPS_S)))
+        sent = int(load.records_until(lasts_s))
         while time.time() < deadline_s and max((n for n, _ in batches.values()), default=0) < sent - 400:
             time.sleep(0.5)
             _note(query, batches)
@@ -117,7 +123,7 @@ def run_way(
         produced = _produced(spark, broker.bootstrap, topic)
         query.stop()
         spark.stop()
-    held, late, ended = _held(batches, load, began_s, bound_s)
+    held, late, ended = _held(batches, load, lasts_s, began_s, bound_s)
     return {
         "held": held,
         "ended": ended,
@@ -178,10 +184,10 @@ def _all(spark: Any, brokers: str, topic: str) -> list[Any]:
 
 
 def _held(
-    batches: dict[int, tuple[int, float]], load: Any, began_s: float, bound_s: float
+    batches: dict[int, tuple[int, float]], load: Any, lasts_s: float, began_s: float, bound_s: float
 ) -> tuple[float, float, list[tuple[float, float]]]:
     """(share of intervals in which the bound was held, mean latency over the run, each batch's end and latency)."""
-    times = np.linspace(0.0, sum(STEPS_S), 20_000)
+    times = np.linspace(0.0, lasts_s, 20_000)
     due = np.array([load.records_until(t) for t in times])
     ends, firsts, lasts = [], [], []
     before = 0
@@ -193,7 +199,7 @@ def _held(
     end, first, last = np.array(ends), np.array(firsts), np.array(lasts)
     mean = end - (first + last) / 2
     held = []
-    for now_s in np.arange(WARM_UP_S, sum(STEPS_S) + 0.1, INTERVAL_S):
+    for now_s in np.arange(WARM_UP_S, lasts_s + 0.1, INTERVAL_S):
         recent = (end > now_s - WINDOW_S) & (end <= now_s)
         waiting = first[end > now_s]
         oldest_s = now_s - waiting[0] if len(waiting) else 0.0
@@ -210,6 +216,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--bound", type=float, default=8.0, help="seconds")
     parser.add_argument("--peak", type=float, default=300.0, help="records a second")
+    parser.add_argument("--last", type=float, default=LAST_S, help="seconds of the low load after the peak")
     parser.add_argument("--partitions", type=int, help="state partitions; default: as Spark has it")
     parser.add_argument("--cpus", type=float, help="CPUs of each worker; default: no limit")
     parser.add_argument("--keep", type=Path, help="folder for journals and event logs")
@@ -220,7 +227,8 @@ def main() -> None:
     parser.add_argument("--way", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.way:
-        print(json.dumps(run_way(args.way, args.bound, args.peak, args.partitions, args.cpus, args.keep)))
+        given = (args.bound, args.peak, args.last, args.partitions, args.cpus, args.keep)
+        print(json.dumps(run_way(args.way, *given)))
         return
 
     def run(way: str, seed: int) -> dict[str, Any]:
@@ -233,6 +241,8 @@ def main() -> None:
             str(args.bound),
             "--peak",
             str(args.peak),
+            "--last",
+            str(args.last),
             *(["--partitions", str(args.partitions)] if args.partitions else []),
             *(["--cpus", str(args.cpus)] if args.cpus else []),
             *(["--keep", str(args.keep / f"attached-{way}-{seed}")] if args.keep else []),
