@@ -7,11 +7,12 @@ each; the session sets the master, memory and the Kafka connector, nothing else,
 state partitions (Spark has 200, whose commits to a local checkpoint alone may take longer than the bound). With
 `--cpus` each worker is a machine of so many CPUs, so that a peak needs more of them, not more of this one. The load
 goes 100, `--peak`, 100 a second, the last for `--last` seconds. Latency is the same for both ways: from when a record
-was due to the end of its batch, from the offsets in Spark's progress. Held is the share of 5 s intervals after the first minute in which the
-mean of the last 10 s was within the bound; an interval without a finished batch counts what waits as late as it is
-old. Counts at the end must be exact. With `--keep`, each run leaves its journal and Spark's event log in
-DIR/attached-WAY-SEED. `--saved` adds up the rounds in the file, which may have been run one by one. Exit 1: held in
-less than 95 %, less often than alone by more than 2 points, not with fewer executor-seconds, or a wrong count.
+was due to the end of its batch, from the offsets in Spark's progress. Held is the share of 5 s intervals after the
+first minute in which the mean of the last 10 s was within the bound; an interval without a finished batch counts what
+waits as late as it is old. Counts at the end must be exact. With `--keep`, each run leaves its journal and Spark's
+event log in DIR/attached-WAY-SEED. `--saved` adds up the rounds in the file, which may have been run one by one. Exit
+1: held in less than 95 %, less often than alone by more than 2 points, not with fewer executor-seconds, or a wrong
+count.
 """
 
 from __future__ import annotations
