@@ -80,7 +80,14 @@ def repartitioned(
     tell("counting what the state holds")
     before = digest_of(spark, found.folder)
     tell(f"copying the checkpoint to {backup}")
-    shutil.copytree(found.folder, backup)
+    try:
+        shutil.copytree(found.folder, backup)
+    except OSError as problem:
+        shutil.rmtree(backup, ignore_errors=True)
+        raise InputError(
+            f"no backup could be made, and nothing was changed ({str(problem)[:200]}): is there room, and does the "
+            "application that ran the query still live? It tidies up its state files"
+        ) from problem
     try:
         tell(f"rewriting {before.rows} rows from {found.partitions} to {partitions} partitions")
         repartition_state(spark, found.folder, partitions)
