@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from penstock.errors import InputError
 from penstock.spark.internals.errors import SparkInternalsError
-from penstock.spark.internals.repartition import PARTITIONS, PROVIDER, repartition_state
+from penstock.spark.internals.repartition import PARTITIONS, PROVIDER, repartition_state, stop_state_stores
 from penstock.spark.internals.state_rows import Digest, digest_of
 from penstock.spark.observe.checkpoint_files import state_of_checkpoint
 from penstock.telemetry.state_report import StateReport
@@ -72,7 +72,10 @@ def examined(folder: Path, *, now_unix: float, quiet_s: float) -> Examined:
 def repartitioned(
     spark: SparkSession, found: Examined, partitions: int, *, backup: Path, tell: Callable[[str], None]
 ) -> Digest:
-    """Rewrite the state; every key and value is there before as after, or the checkpoint is as it was."""
+    """Rewrite the state; every key and value is there before as after, or the checkpoint is as it was.
+
+    The session is a local one in which no query runs: its state stores are closed if the checkpoint has to be put back.
+    """
     if backup.exists():
         raise InputError(f"the backup '{backup}' is there already: move it away, or name another")
     if shutil.disk_usage(backup.parent).free < 2 * found.bytes:
@@ -99,8 +102,11 @@ def repartitioned(
             )
     except BaseException:
         tell("putting the checkpoint back as it was")
-        shutil.rmtree(found.folder)
+        stop_state_stores(spark)  # else they might write what they hold into the state that is put back
+        failed = found.folder.with_name(f"{found.folder.name}.failed-{partitions}")
+        found.folder.rename(failed)
         shutil.copytree(backup, found.folder)
+        shutil.rmtree(failed, ignore_errors=True)
         raise
     return before
 

@@ -40,6 +40,12 @@ def repartition_state(spark: SparkSession, checkpoint: str | Path, partitions: i
         spark._streamingCheckpointManager.repartition(str(checkpoint), partitions)
 
 
+def stop_state_stores(spark: SparkSession) -> None:
+    """Close all state stores of a local session, and the upkeep that writes their files; they open again if needed."""
+    with reaching(CAPABILITY):
+        jvm(spark).org.apache.spark.sql.execution.streaming.state.StateStore.stop()
+
+
 def finish_repartition(spark: SparkSession, checkpoint: str | Path) -> int | None:
     """Bring a repartitioning to its end that was cut short by a kill or a fault; to how many, None if none was.
 
