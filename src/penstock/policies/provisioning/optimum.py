@@ -117,7 +117,8 @@ def _solve(demand: Demand, fixed: dict[int, float]) -> Deployment | None:
         rows.append((spent, -np.inf, demand.budget_per_hour))
     objective = np.zeros(size)
     for a, pair in enumerate(pairs):
-        objective[z + a] = -graph.value[pair] / P
+        # Value given up rather than value: of a sum of nearly 1 the gap would be more than a machine costs.
+        objective[z + a] = (graph.value[pair[0]].max() - graph.value[pair]) / P
     # Of equally priced machines the larger: fewer boundaries for records to cross.
     objective[y : y + K] = demand.sigma * demand.hourly * (1 - 1e-7 * demand.cores)
     upper = np.full(size, np.inf)
