@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from penstock.errors import UserError
 from penstock.spark.cluster.java import find_java
 from penstock.spark.session import spark_jars
 
+IVY = Path.home() / ".ivy2"
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 TOKENS = "org.apache.spark:spark-token-provider-kafka-0-10_2.13"
 
@@ -34,20 +38,29 @@ class UnresolvedError(UserError, LookupError):
 @cache
 def resolve(coordinate: str, *, transitive: bool = True) -> tuple[Path, ...]:
     """The jars of ``group:artifact:version``, from the cache in the home folder or the network."""
-    output = Path.home() / ".ivy2" / f"penstock-{os.getpid()}.classpath"
-    output.parent.mkdir(exist_ok=True)
+    output = IVY / f"penstock-{os.getpid()}.classpath"
     command = [find_java().command, "-cp", f"{spark_jars()}/*", "org.apache.ivy.Main"]
     command += ["-dependency", *coordinate.split(":"), "-confs", "default", "-cachepath", str(output)]
     command += [] if transitive else ["-notransitive"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-        if done.returncode != 0 or not output.exists():
-            raise UnresolvedError(
-                f"cannot get {coordinate} from Maven Central: {(done.stdout + done.stderr)[-500:]}"
-            )
-        return tuple(Path(jar) for jar in output.read_text().strip().split(os.pathsep))
-    finally:
-        output.unlink(missing_ok=True)
+    with _alone():
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+            if done.returncode != 0 or not output.exists():
+                raise UnresolvedError(
+                    f"cannot get {coordinate} from Maven Central: {(done.stdout + done.stderr)[-500:]}"
+                )
+            return tuple(Path(jar) for jar in output.read_text().strip().split(os.pathsep))
+        finally:
+            output.unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """One process at a time: on a machine without a cache, Ivys that fill it together break one another's downloads."""
+    IVY.mkdir(parents=True, exist_ok=True)
+    with (IVY / "penstock.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @cache
