@@ -82,6 +82,7 @@ def _capability(name: str, check: Callable[[SparkSession], str | None], spark: S
     words = name.replace("_", " ")
     try:
         with reaching(words):
+            jvm(spark)  # what is no session has nothing, whatever else runs in this process
             return Capability(name=words, unavailable=check(spark))
     except SparkInternalsError as error:
         return Capability(name=words, unavailable=error.reason)
