@@ -13,7 +13,8 @@ from penstock.dataflow import Dataflow, Load, constant, staircase
 from penstock.policies.actions import Scale
 from penstock.policies.elasticity import Elasticity, NodeOptions
 from penstock.policies.elasticity.microbatch import BatchCost, latency_s
-from penstock.policies.elasticity.nodes import Demand, need_of
+from penstock.policies.elasticity.node_need import need_of
+from penstock.policies.elasticity.query_demand import Demand
 from penstock.telemetry import Batches
 from penstock_papers.nephele.primetester import primetester
 from tests.policies.elasticity.engine import BatchEngine, steer

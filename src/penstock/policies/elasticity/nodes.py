@@ -7,19 +7,19 @@ how many cores there must be in all, and the query that needs the most decides h
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.arrays import Floats
-from penstock.dataflow import Constraint
 from penstock.policies.actions import Cost, Expectation, Scale
 from penstock.policies.elasticity.batching import Situation, intervals, limits, situations, unpaced_s
-from penstock.policies.elasticity.foresight import Foresight
-from penstock.policies.elasticity.microbatch import BatchCost, batch_length_s, cores_to_drain, latency_s
+from penstock.policies.elasticity.microbatch import BatchCost, batch_length_s
+from penstock.policies.elasticity.node_memory import TRIAL_REST_S, NodeMemory, Trial, is_dear, observed
+from penstock.policies.elasticity.node_need import Need, need_of
 from penstock.policies.elasticity.options import NodeOptions
-from penstock.policies.elasticity.query_demand import Demand, cores_per_node, free_cores, work_cores
+from penstock.policies.elasticity.query_demand import Demand, cores_per_node, work_cores
 from penstock.policies.policy import Notice, Proposal
 from penstock.policies.reasons import Reason
 from penstock.telemetry import Snapshot
@@ -28,87 +28,16 @@ STEADY = 1.1
 """A rate within this factor of its slow mean counts as steady."""
 FAR = 4.0
 """A latency is far below its bound when this many times as much would still hold it."""
-LATENCY_IN_BATCHES = 1.5
-"""A record waits half a batch on average for the next one, which then takes a whole."""
 LONG = 2.0
 """A batch that runs this many times as long as expected says that the expectation is wrong."""
-TRIAL_REST_S = 600.0
-"""After a trial that had to be taken back, none is made at such a load for this long; after nodes did not come, these
-are not counted on."""
-MOST_MISSED = 120
-"""Steps of a pause that are filled; one that lasts longer ends the series anyway."""
-NEVER = float("-inf")
-WORSE = 1.5
-"""A latency that rose by this factor since nodes came rose because they came: they were cold."""
 DEAR = 6.0
 """So many times the usual patience before a node is given back whose return would break a bound."""
 ROOM = 0.6
 """Share of the margin that fewer nodes may use then: what nearly breaks a bound would soon be taken back."""
 COLD = 0.5
 """Share of a new node's cores that do not count until it has settled."""
-NEAR_BEST = 1.1
-"""Where no number of nodes holds a bound: a latency within this factor of the best that nodes can bring is near it."""
 FIXED_SHARE = 0.3
 """From this share of the latency on, what a batch costs without records is named as what stands in the way."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """One node fewer, tried where the model could not tell."""
-
-    time_s: float
-    nodes: int
-    rate_rps: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeMemory:
-    """What batches cost, what the load will be, what was wanted lately as (time, nodes), what is under way."""
-
-    costs: Mapping[str, BatchCost] = field(default_factory=dict)
-    """By query name."""
-    cold: tuple[str, ...] = ()
-    """Queries of which only batches have been seen that began when everything was cold."""
-    foresight: Foresight | None = None
-    """A column per query, in the order of `names`."""
-    names: tuple[str, ...] = ()
-    wanted: tuple[tuple[float, int], ...] = ()
-    changed_s: float = float("-inf")
-    """When the number of nodes last changed."""
-    nodes: int = 0
-    ready: int = 0
-    """Nodes that work."""
-    warm: int = 0
-    """Of these, how many worked before the last of them came."""
-    ready_s: float = float("-inf")
-    """When the last of them came."""
-    asked: tuple[float, int] | None = None
-    """When more nodes were asked for, and how many in all; until they work."""
-    refused_s: float = float("-inf")
-    """When nodes that were asked for had not come for so long that they are not counted on."""
-    startup_s: float | None = None
-    """How long nodes were seen to take to start."""
-    strain: float = 0.0
-    """The worst latency over its bound when the last of them came."""
-    hurt_s: float = NEVER
-    """When a bound was last missed because nodes were cold: to have one back would be dear."""
-    usual_rps: float = 0.0
-    """Slow mean of the rate of all queries."""
-    trial: Trial | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
-    """Nodes that one constraint needs, and the numbers behind it."""
-
-    query: int
-    constraint: Constraint
-    nodes: int
-    rate_rps: float
-    predicted_s: float
-    fixed_s: float
-    feasible: bool
-    for_backlog: bool
 
 
 class NodeElasticity:
@@ -130,7 +59,7 @@ class NodeElasticity:
     ) -> tuple[Proposal, NodeMemory]:
         """Scale the nodes and pace the queries, or say which bound cannot be held."""
         demand = Demand.of(snapshot)
-        memory = _observed(snapshot, demand, memory, options)
+        memory = observed(snapshot, demand, memory, options)
         rates = np.nan_to_num(demand.rate_rps)
         soon, later = _foreseen(rates, memory, options)
         found = _situations(snapshot, demand, memory, options, np.maximum(rates, soon))
@@ -171,7 +100,7 @@ class NodeElasticity:
         wants = need.nodes if all(n.feasible for n in needs) else max(need.nodes, current)
         if content and soon.sum() <= STEADY * rates.sum():
             wants = min(wants, current)
-        if wants < current and _is_dear(now_s, memory):
+        if wants < current and is_dear(now_s, memory):
             careful = replace(options, margin=ROOM * options.margin)
             fewest = [
                 need_of(snapshot, demand, memory.costs, q, c, careful, rates_rps=np.maximum(rates, soon))
@@ -218,65 +147,6 @@ class NodeElasticity:
         return Proposal(policy=self.name, actions=(action,), notices=notices), memory
 
 
-def need_of(
-    snapshot: Snapshot,
-    demand: Demand,
-    costs: Mapping[str, BatchCost],
-    query: int,
-    constraint: Constraint,
-    options: NodeOptions,
-    *,
-    rates_rps: Floats,
-) -> Need:
-    """The fewest nodes that the model says hold one constraint with that load and the backlog, nothing shed."""
-    cost, rate = costs[demand.names[query]], float(rates_rps[query])
-    counts = np.arange(options.min_nodes, max(options.min_nodes, _limit(snapshot, options)) + 1)
-    cores = counts.astype(np.float64) * cores_per_node(snapshot)
-    # A longer interval is given up before a node is bought for it.
-    work = work_cores(demand, costs, rates_rps, demand.least_interval_s)
-    free = free_cores(demand, query, cores, work)
-    o, s, interval = cost.overhead_on(free), cost.record_s, float(demand.least_interval_s[query])
-    bound = constraint.bound_ms / 1e3
-    predicted = latency_s(o, s, rate, free, interval, constraint.statistic, cost.variation)
-    keeps_up = work.sum() / cores <= options.utilisation
-    holds = (predicted <= options.margin * bound) & keeps_up
-    # What one ordinary batch holds is no backlog: it is read by the next one. Ordinary is what the model says, or what
-    # is seen, as long as such batches hold the bound.
-    seen = min(_longest_batch_s(snapshot, query), bound / LATENCY_IN_BATCHES)
-    length = max(batch_length_s(o, s, rate, free, interval)[-1], demand.interval_s[query], seen)
-    spare = max(0.0, float(demand.backlog[query]) - 2 * rate * (length if np.isfinite(length) else bound))
-    drains = (spare <= 0) | (
-        free >= cores_to_drain(float(o[-1]), s, rate, spare, options.catch_up_s, bound / 2) - 1e-9
-    )
-    enough = holds & drains
-    feasible = bool(enough.any())
-    if (
-        not feasible
-    ):  # then the fewest that come near to what is best: nodes that bring nothing are not bought
-        possible = drains & keeps_up & np.isfinite(predicted)
-        best = np.min(predicted, where=possible, initial=np.inf)
-        enough = possible & (predicted <= NEAR_BEST * best)
-    at = int(np.argmax(enough)) if enough.any() else len(counts) - 1
-    return Need(
-        query=query,
-        constraint=constraint,
-        nodes=int(counts[at]),
-        rate_rps=rate,
-        predicted_s=float(predicted[at]),
-        fixed_s=float(o[at]),
-        feasible=feasible,
-        for_backlog=feasible and bool(holds[:at].any()),
-    )
-
-
-def _longest_batch_s(snapshot: Snapshot, query: int) -> float:
-    """The longest batch of a query that ended lately, or 0."""
-    if snapshot.batches is None:
-        return 0.0
-    mine = snapshot.batches.of_query(query) if len(snapshot.queries) else snapshot.batches
-    return float(mine.duration_s.max(initial=0.0))
-
-
 def _situations(
     snapshot: Snapshot,
     demand: Demand,
@@ -301,79 +171,6 @@ def _situations(
         nodes_cores=cores,
         startup_s=startup_s,
         may_grow=cold or (memory.asked is not None and snapshot.time_s - memory.refused_s > TRIAL_REST_S),
-    )
-
-
-def _observed(snapshot: Snapshot, demand: Demand, memory: NodeMemory, options: NodeOptions) -> NodeMemory:
-    """With what the snapshot teaches."""
-    nodes, now_s = snapshot.nodes, snapshot.time_s
-    staying = ~nodes.draining
-    current, ready = int(staying.sum()), int((staying & nodes.ready).sum())
-    costs = {name: memory.costs.get(name, BatchCost()) for name in demand.names}
-    changed_s = now_s if current != memory.nodes else memory.changed_s
-    came = ready > memory.ready
-    ready_s = now_s if came else memory.ready_s
-    # At the start, and when a node comes, everything is cold: batches that began then teach nothing about later ones.
-    # One of them with a large backlog would outweigh a hundred ordinary ones, so what it said counts only until the
-    # first that began later.
-    settled_s, cold = now_s - max(changed_s, ready_s) - options.settle_s, set(memory.cold)
-    if snapshot.batches is not None and settled_s >= 0:
-        cores = float(nodes.cores[staying & nodes.ready].sum())
-        work = work_cores(demand, costs, np.nan_to_num(demand.rate_rps), demand.interval_s)
-        for q, name in enumerate(demand.names):
-            free = float(free_cores(demand, q, np.array([cores]), work)[0])
-            mine = snapshot.batches.of_query(q) if len(snapshot.queries) else snapshot.batches
-            warm = mine.duration_s <= settled_s
-            if not costs[name].known:
-                cold.add(name)
-            if name in cold and (warm & (mine.records > 0)).any():
-                cold.remove(name)
-                costs[name] = BatchCost()
-            mine = mine if name in cold else mine.rows(warm)
-            costs[name] = costs[name].learn(mine, free, float(demand.keep[q]))
-    foresight = memory.foresight
-    if foresight is None or demand.names != memory.names:
-        ahead_s = 2 * options.startup_s + options.shrink_after_s
-        foresight = Foresight.start(len(demand.names), step_s=snapshot.step_s, horizon_s=ahead_s)
-    # After a pause of the loop the measured rate stands for all the steps that were missed.
-    for _ in range(max(1, min(MOST_MISSED, round(snapshot.interval_s / foresight.step_s)))):
-        foresight = foresight.observe(demand.rate_rps)
-    rate = demand.total_rps
-    fade = float(np.exp(-snapshot.interval_s / options.shrink_after_s))
-    asked, startup_s, trial, refused_s = memory.asked, memory.startup_s, memory.trial, memory.refused_s
-    if asked is not None and ready >= asked[1]:
-        took = now_s - asked[0]
-        startup_s = took if startup_s is None else startup_s + 0.5 * (took - startup_s)
-        asked = None
-    elif asked is not None and now_s - asked[0] > 4 * options.startup_s:
-        asked, refused_s = None, now_s  # refused, or given up: the next growth is timed afresh
-    if trial is not None and now_s - trial.time_s > TRIAL_REST_S:
-        trial = None
-    table = snapshot.constraints
-    strain = float(np.max(table.latency_s / table.bound_s, where=table.known, initial=0.0))
-    before = (strain if memory.ready else 0.0) if came else memory.strain
-    soon_s = options.settle_s + options.catch_up_s
-    hurt_s = now_s if now_s - ready_s <= soon_s and strain > max(1.0, WORSE * before) else memory.hurt_s
-    if came and memory.asked is not None and memory.asked[0] - memory.hurt_s <= soon_s:
-        hurt_s = NEVER  # what was missed right before was missed for want of these nodes
-    return replace(
-        memory,
-        costs=costs,
-        cold=tuple(sorted(cold)),
-        foresight=foresight,
-        names=demand.names,
-        changed_s=changed_s,
-        nodes=current,
-        ready=ready,
-        warm=memory.ready if came else min(memory.warm, ready),
-        ready_s=ready_s,
-        asked=asked,
-        startup_s=startup_s,
-        refused_s=refused_s,
-        strain=before,
-        hurt_s=hurt_s,
-        usual_rps=fade * memory.usual_rps + (1 - fade) * rate if memory.usual_rps else rate,
-        trial=trial,
     )
 
 
@@ -434,7 +231,7 @@ def _trial_is_safe(
 
     At worst all cores are busy now; then lag grows by the share of the node given up, until a new one works.
     """
-    if memory.nodes <= max(1, options.min_nodes) or _is_dear(snapshot.time_s, memory):
+    if memory.nodes <= max(1, options.min_nodes) or is_dear(snapshot.time_s, memory):
         return False
     trial = memory.trial
     taken_back = (
@@ -458,17 +255,7 @@ def _patience_s(now_s: float, memory: NodeMemory, options: NodeOptions) -> float
     """How long fewer nodes must have sufficed: shorter where the load to come is known, longer where an error hurts."""
     if memory.foresight is not None and memory.foresight.season_steps > 0:
         return min(options.settle_s, options.shrink_after_s)
-    return options.shrink_after_s * (DEAR if _is_dear(now_s, memory) else 1.0)
-
-
-def _is_dear(now_s: float, memory: NodeMemory) -> bool:
-    """Whether a bound was missed lately because nodes were cold."""
-    return now_s - memory.hurt_s < TRIAL_REST_S
-
-
-def _limit(snapshot: Snapshot, options: NodeOptions) -> int:
-    available = next((c.available for c in snapshot.classes if c.available), None)
-    return options.max_nodes or available or len(snapshot.nodes)
+    return options.shrink_after_s * (DEAR if is_dear(now_s, memory) else 1.0)
 
 
 def _reason(snapshot: Snapshot, demand: Demand, need: Need, memory: NodeMemory, *, target: int) -> Reason:

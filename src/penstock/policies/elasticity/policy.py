@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 
-from penstock.policies.elasticity.nodes import NodeElasticity, NodeMemory
+from penstock.policies.elasticity.node_memory import NodeMemory
+from penstock.policies.elasticity.nodes import NodeElasticity
 from penstock.policies.elasticity.options import ElasticityOptions, NodeOptions
 from penstock.policies.elasticity.tasks import Proactive, ProactiveMemory
 from penstock.policies.policy import Proposal
