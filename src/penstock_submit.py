@@ -122,6 +122,11 @@ def add_goals(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--max-executors", metavar="N", help="Most executors; default: as many as there have been."
     )
+    made.add_argument(
+        "--interference",
+        action="store_true",
+        help="Move state away from executors that are slow or crowded.",
+    )
     made.add_argument("--interval", metavar="TIME", help="Time between two decisions; default: 5s.")
     made.add_argument("--journal", metavar="FILE", help="Journal file; default: .penstock/runs.sqlite.")
     made.add_argument(

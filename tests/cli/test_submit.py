@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
 import penstock_submit
-from penstock.cli.submit import Wanted, goals_file, steering_of
+from penstock.cli.attach import parser as attach_parser
+from penstock.cli.submit import NAMES, Wanted, goals_file, steering_of
 from penstock.errors import InputError
 from penstock.spark.goals import Goals
 
@@ -168,6 +171,22 @@ def test_a_latency_of_the_goals_file_that_is_none_is_told_with_file_and_query(tm
         InputError, match=r"goals.yaml: queries.orders.latency: 'banana' is not a length of time"
     ):
         steering_of({"goals": file}, say=print)
+
+
+@pytest.mark.parametrize("parser", [penstock_submit.parser, attach_parser])
+def test_interference_is_asked_for_by_an_option_or_a_setting(
+    parser: Callable[[], argparse.ArgumentParser],
+) -> None:
+    def wanted(*words: str) -> bool:
+        return Wanted.model_validate(
+            penstock_submit.given(parser().parse_args([*words, "app.py"]))
+        ).interference
+
+    assert wanted("--interference")
+    assert not wanted()
+    assert Wanted.model_validate({NAMES["interference"]: "true"}).interference
+    with pytest.raises(InputError, match="interference"):
+        steering_of({"interference": "maybe"}, say=print)
 
 
 def test_steering_refuses_what_it_cannot_do() -> None:

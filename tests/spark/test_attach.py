@@ -11,9 +11,11 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's own habit
 from pyspark.sql.streaming.query import StreamingQuery
 
 import penstock
+from penstock.control import PolicyRun
 from penstock.control.plan import NotReadyError, Outcome, Plan, Planned
 from penstock.errors import UserError
 from penstock.policies.actions import Pace
+from penstock.policies.interference import Interference, InterferenceOptions
 from penstock.spark.application import ApplicationRuntime
 from penstock.spark.pilot import Pilot
 from penstock.spark.runtime import RuntimeOptions, SparkRuntime
@@ -81,6 +83,22 @@ def test_the_report_says_that_the_only_query_failed_and_why(
             what="the end in the report",
         )
         assert "too many clicks" in pilot.report()
+
+
+def test_interference_stands_beside_the_usual_policies_and_the_report_says_so(
+    local_spark: SparkSession, tmp_path: Path
+) -> None:
+    finished_batch(started(local_spark, "counts", tmp_path))
+    with penstock.attach(local_spark, latency_ms=60_000, interval_s=1.0, interference=True) as pilot:
+        names = [run.policy.name for run in pilot.loop.policies]
+        assert names == ["elasticity", "provisioning", "shedding", "interference"]
+        told = "driver is the only node, so there is nowhere to move state to"
+        wait_for(lambda: told in " ".join(pilot.report().split()), what="that there is one executor")
+        assert not pilot.loop.faults
+    assert "interference is on" in pilot.report()
+    given = [PolicyRun(policy=Interference(), options=InterferenceOptions(band=0.5))]
+    with penstock.attach(local_spark, policies=given, interval_s=1.0, interference=True) as pilot:
+        assert [run.options for run in pilot.loop.policies] == [given[0].options], "one of it is enough"
 
 
 def test_only_one_of_two_pilots_is_in_charge(local_spark: SparkSession, tmp_path: Path) -> None:

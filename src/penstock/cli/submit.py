@@ -34,6 +34,7 @@ NAMES = {
     "goals": "goals",
     "mode": "mode",
     "maxExecutors": "max_executors",
+    "interference": "interference",
     "interval": "interval",
     "journal": "journal",
     "ui": "ui",
@@ -74,6 +75,7 @@ class Wanted(BaseModel):
     goals: Path | None = None
     mode: str = "act"
     max_executors: Annotated[int, Field(ge=1)] | None = None
+    interference: bool = False
     interval: str = "5s"
     journal: Path = Path(".penstock/runs.sqlite")
     ui: str | None = None
@@ -211,6 +213,7 @@ def _steer(spark: SparkSession, wanted: Wanted, home: Path, say: Say) -> tuple[P
         statistic=usual.statistic,
         goals={name: wanted.goals_of(name) for name in file.queries},
         max_executors=wanted.max_executors,
+        interference=wanted.interference,
         interval_s=parse_duration(wanted.interval),
         mode=cast("Mode", wanted.mode),
         journal=_journal(home / wanted.journal, say),
@@ -218,7 +221,8 @@ def _steer(spark: SparkSession, wanted: Wanted, home: Path, say: Say) -> tuple[P
     name = spark.sparkContext.appName or "application"
     page = serve(pilot.loop, wanted.ui, title=name) if wanted.ui is not None else None
     where = f"; page {page.url_with_token}" if page is not None else ""
-    say(f"controls the queries of {name}, mode {wanted.mode}{where}")
+    moves = ", interference on" if wanted.interference else ""
+    say(f"controls the queries of {name}, mode {wanted.mode}{moves}{where}")
     return pilot, page
 
 

@@ -247,6 +247,11 @@ CATALOGUE: tuple[ReasonKind, ...] = (
             "{node} uses {use} of its {resource}, {limit_share} is the limit, and nothing there can move",
             "A node stays over its limit and no move helps.",
         ),
+        (
+            "nowhere-to-move",
+            "{node} is the only node, so there is nowhere to move state to",
+            "Interference is on, and there is one node or executor.",
+        ),
     ),
     *of_area(
         "control",
@@ -444,6 +449,16 @@ CATALOGUE: tuple[ReasonKind, ...] = (
         ("no-such-state", "{cause}", "The task or operator holds no state on Spark."),
         ("lever-unavailable", "{lever}: {cause}", "This Spark does not offer the lever."),
         ("not-shared", "{cause}", "Several queries share what the action would change."),
+        (
+            "interference-on",
+            "interference is on: state partitions leave executors that are slow or crowded",
+            "The pilot was asked to move state, in the report from its start on.",
+        ),
+        (
+            "no-task-figures",
+            "{query} may shed or switch, so its tasks are not told by state partition and its state does not move",
+            "Interference needs figures that an application with `penstock.shed` or `penstock.alternates` lacks.",
+        ),
         ("as-told", "the test says so", "The answer of `penstock.testing.RecordingRuntime`."),
     ),
 )

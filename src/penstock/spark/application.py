@@ -217,6 +217,13 @@ class ApplicationRuntime:
         self.pool.touched.forget_other_runs({query.run_id for query in active.values()})
         self._untold += [sentence(reason) for reason in self.pool.reconcile()]
 
+    def tell(self, reason: Reason) -> None:
+        """Have the next snapshot say it, and so the report; where it was said before, nothing happens."""
+        text = sentence(reason)
+        if text not in self._told:
+            self._told.add(text)
+            self._untold.append(text)
+
     def _say(self, text: str) -> None:
         """What the owner should know at once; it is also in the next snapshot, and so in the report."""
         LOG.warning("penstock: %s", text)
@@ -239,6 +246,8 @@ class ApplicationRuntime:
         if sources is None:
             return None
         frames = FrameControls.of(session, running, prefix_of(key), interval_s=self._interval_s)
+        if self._options.task_figures and (frames.sheds or frames.alternates):
+            self.tell(Reason(code="no-task-figures", facts={"query": key}))
         goals = self._goals(key)
         flow = dataflow_of(key, sources, states, goals, frames)
         frames.sources = tuple(s.id for s in flow.sources)

@@ -13,8 +13,9 @@ from penstock.control.changes import MODES, Mode
 from penstock.dataflow.graph import Statistic
 from penstock.errors import UserError, did_you_mean
 from penstock.policies.elasticity import Elasticity, ElasticityOptions
-from penstock.policies.interference import Interference
+from penstock.policies.interference import Interference, InterferenceOptions
 from penstock.policies.provisioning import Provisioning, ProvisioningOptions
+from penstock.policies.reasons import Reason
 from penstock.policies.shedding import Shedding, SheddingOptions
 from penstock.spark.application import ApplicationRuntime
 from penstock.spark.goals import Goals
@@ -36,6 +37,7 @@ def attach(
     min_executors: int = 1,
     max_executors: int | None = None,
     pacing: bool = False,
+    interference: bool = False,
     mode: Mode = "act",
     policies: Sequence[PolicyRun] | None = None,
     interval_s: float = 5.0,
@@ -49,8 +51,9 @@ def attach(
     Follows the application: all its queries, those that start later and those that start again under the same name.
     `latency_ms` applies to every query unless `goals` has an entry with its name. With any latency goal the
     elasticity policy holds it with `min_executors` to `max_executors` (default: as many as there have been); `policies`
-    may be given instead. With `pacing` it also sets trigger intervals and read limits. `mode` is observe (look and
-    write down), recommend (decide and explain as well) or act.
+    may be given instead. With `pacing` it also sets trigger intervals and read limits. With `interference`
+    state partitions leave executors that are slow or crowded, whichever other policies there are. `mode` is observe
+    (look and write down), recommend (decide and explain as well) or act.
 
     The pilot works at once, on a thread of its own, until `stop`, the end of the `with` block, or the end of the
     application. Queries go on as they are, and what was changed for the time of control is put back.
@@ -75,15 +78,21 @@ def attach(
         # Silent where no query has `penstock.alternates` or `penstock.shed`. Spark spreads stateless work itself.
         policies.append(PolicyRun(policy=Provisioning(), options=ProvisioningOptions()))
         policies.append(PolicyRun(policy=Shedding(), options=SheddingOptions(moves="none", by_slots=True)))
+    moves_state = any(isinstance(run.policy, Interference) for run in policies)
+    if interference and not moves_state:
+        policies = [*policies, PolicyRun(policy=Interference(), options=InterferenceOptions())]
+        moves_state = True
     runtime = ApplicationRuntime(
         spark,
         goals=lambda name: given.get(name, usual),
         options=RuntimeOptions(
             machine=replace(machine, available=most),
-            task_figures=any(isinstance(run.policy, Interference) for run in policies),
+            task_figures=moves_state,
         ),
         interval_s=interval_s,
     )
+    if moves_state:
+        runtime.tell(Reason(code="interference-on"))
     pilot = Pilot(
         runtime,
         policies,

@@ -222,6 +222,12 @@ def test_what_moves_cannot_help_needs_more_nodes_or_shedding(scene, nodes) -> No
     assert notice.helps == "88% more cpu (another node), or shedding as much"
 
 
+def test_a_single_node_is_said_to_leave_nowhere_to_move() -> None:
+    (notice,) = ours(steady(times=1, counts=(4,)))[0][0].notices
+    assert (notice.reason.code, notice.reason.facts) == ("nowhere-to-move", {"node": "n0"})
+    assert not ours(steady(times=1, counts=(4, 4)))[0][0].notices
+
+
 def test_the_papers_method_moves_one_per_node_and_then_both_rest() -> None:
     scenes = steady(times=3, counts=(12, 4, 4))
     proposals, memory = cycles(Neptune(), NeptuneOptions(), scenes)

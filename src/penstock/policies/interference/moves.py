@@ -138,3 +138,11 @@ def needs_more(
             ),
             helps=f"{over:.0%} more {RESOURCES[worst]} (another node), or shedding as much",
         )
+
+
+def nowhere(now: Situation) -> Iterator[Notice]:
+    """A notice where there is state and only one node."""
+    ids = now.snapshot.nodes.ids
+    if len(ids) == 1 and len(now.tasks):
+        reason = Reason(code="nowhere-to-move", facts={"node": ids[0]})
+        yield Notice(goal="interference", reason=reason, helps="another executor")

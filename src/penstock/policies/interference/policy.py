@@ -11,7 +11,14 @@ from penstock.arrays import Bools, Floats
 from penstock.policies.actions import Move
 from penstock.policies.interference.demand import CPU, Crowded
 from penstock.policies.interference.expectations import compile_forecasts
-from penstock.policies.interference.moves import Remembered, move_of, needs_more, streaks, threshold_at
+from penstock.policies.interference.moves import (
+    Remembered,
+    move_of,
+    needs_more,
+    nowhere,
+    streaks,
+    threshold_at,
+)
 from penstock.policies.interference.options import InterferenceOptions
 from penstock.policies.interference.scores import heats
 from penstock.policies.interference.selection import Moves, Parts, Picture, choose, compile_choice, gathered
@@ -91,7 +98,7 @@ class Interference:
         return Proposal(
             policy=self.name,
             actions=actions,
-            notices=tuple(needs_more(now, use, stuck, options.refusals, shares)),
+            notices=(*needs_more(now, use, stuck, options.refusals, shares), *nowhere(now)),
         ), InterferenceMemory(
             learned=now.learned,
             seen_s=now_s,
