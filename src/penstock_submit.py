@@ -123,6 +123,11 @@ def add_goals(made: argparse.ArgumentParser) -> None:
         "--max-executors", metavar="N", help="Most executors; default: as many as there have been."
     )
     made.add_argument(
+        "--spare-executors",
+        metavar="N",
+        help="Executors kept warm beyond those needed, for a rise that nobody foresees; default: 0.",
+    )
+    made.add_argument(
         "--interference",
         action="store_true",
         help="Move state away from executors that are slow or crowded.",

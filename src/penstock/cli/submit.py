@@ -34,6 +34,7 @@ NAMES = {
     "goals": "goals",
     "mode": "mode",
     "maxExecutors": "max_executors",
+    "spareExecutors": "spare_executors",
     "interference": "interference",
     "interval": "interval",
     "journal": "journal",
@@ -75,6 +76,7 @@ class Wanted(BaseModel):
     goals: Path | None = None
     mode: str = "act"
     max_executors: Annotated[int, Field(ge=1)] | None = None
+    spare_executors: Annotated[int, Field(ge=0)] = 0
     interference: bool = False
     interval: str = "5s"
     journal: Path = Path(".penstock/runs.sqlite")
@@ -213,6 +215,7 @@ def _steer(spark: SparkSession, wanted: Wanted, home: Path, say: Say) -> tuple[P
         statistic=usual.statistic,
         goals={name: wanted.goals_of(name) for name in file.queries},
         max_executors=wanted.max_executors,
+        spare_executors=wanted.spare_executors,
         interference=wanted.interference,
         interval_s=parse_duration(wanted.interval),
         mode=cast("Mode", wanted.mode),

@@ -78,6 +78,11 @@ CATALOGUE: tuple[ReasonKind, ...] = (
             "The constraints hold with fewer nodes.",
         ),
         (
+            "spare-nodes",
+            "spare nodes are kept warm for a rise that nobody foresees, beyond what {constraint} needs at {rate_rps}",
+            "Nodes beyond those needed, as many as `spare_nodes` says.",
+        ),
+        (
             "rise-foreseen",
             "the load should rise from {rate_rps} to {foreseen_rps}",
             "The forecast asks for nodes before the load does.",

@@ -36,6 +36,7 @@ def attach(
     goals: Mapping[str, Goals] | None = None,
     min_executors: int = 1,
     max_executors: int | None = None,
+    spare_executors: int = 0,
     pacing: bool = False,
     interference: bool = False,
     mode: Mode = "act",
@@ -50,10 +51,11 @@ def attach(
 
     Follows the application: all its queries, those that start later and those that start again under the same name.
     `latency_ms` applies to every query unless `goals` has an entry with its name. With any latency goal the
-    elasticity policy holds it with `min_executors` to `max_executors` (default: as many as there have been); `policies`
-    may be given instead. With `pacing` it also sets trigger intervals and read limits. With `interference`
-    state partitions leave executors that are slow or crowded, whichever other policies there are. `mode` is observe
-    (look and write down), recommend (decide and explain as well) or act.
+    elasticity policy holds it with `min_executors` to `max_executors` (default: as many as there have been), of which
+    `spare_executors` are kept warm beyond those needed; `policies` may be given instead. With `pacing` it also sets
+    trigger intervals and read limits. With `interference` state partitions leave executors that are slow or crowded,
+    whichever other policies there are. `mode` is observe (look and write down), recommend (decide and explain as well)
+    or act.
 
     The pilot works at once, on a thread of its own, until `stop`, the end of the `with` block, or the end of the
     application. Queries go on as they are, and what was changed for the time of control is put back.
@@ -69,11 +71,15 @@ def attach(
         raise AttachError(
             f"min_executors must lie in 1 to {most or 'as many as there are'}, not {min_executors}"
         )
+    if spare_executors < 0:
+        raise AttachError(f"spare_executors must be 0 or more, not {spare_executors}")
     usual = Goals(latency_ms=latency_ms, statistic=statistic)
     given = dict(goals or {})
     if policies is None:
         bounded = latency_ms is not None or any(g.latency_ms is not None for g in given.values())
-        options = ElasticityOptions(min_nodes=min_executors, max_nodes=most, pacing=pacing)
+        options = ElasticityOptions(
+            min_nodes=min_executors, max_nodes=most, spare_nodes=spare_executors, pacing=pacing
+        )
         policies = [PolicyRun(policy=Elasticity(), options=options)] if bounded else []
         # Silent where no query has `penstock.alternates` or `penstock.shed`. Spark spreads stateless work itself.
         policies.append(PolicyRun(policy=Provisioning(), options=ProvisioningOptions()))

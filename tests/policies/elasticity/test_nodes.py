@@ -111,6 +111,32 @@ def test_a_cycle_seen_before_is_met_in_time() -> None:
     assert np.mean(sizes) <= 0.8 * 3, "and the nodes are given back in between"
 
 
+@pytest.mark.parametrize("rate", [300, 1200])
+def test_spare_nodes_are_kept_beyond_those_needed(rate: float) -> None:
+    def settled_at(spare: int, limit: int) -> int:
+        engine = BatchEngine(
+            bounded(constant(rate)), constant(rate), overhead_s=0.3, record_s=1e-3, limit=limit
+        )
+        cycles = steer(engine, 240, options=NodeOptions(spare_nodes=spare))
+        assert not scales(cycles[len(cycles) // 2 :]), "settles and stays"
+        return len(cycles[-1][0].nodes)
+
+    needed = settled_at(0, limit=6)
+    assert settled_at(1, limit=6) == needed + 1
+    assert settled_at(1, limit=needed) == needed, "never more than there may be"
+
+
+def test_a_spare_node_meets_a_rise_that_nobody_foresaw() -> None:
+    load = staircase([(120, 300), (60, 1200)])
+
+    def late_s(spare: int) -> float:
+        engine = BatchEngine(bounded(load), load, overhead_s=0.4, record_s=1e-3, limit=4, startup_s=12.0)
+        cycles = steer(engine, 180, options=NodeOptions(spare_nodes=spare))
+        return max(float(s.constraints.latency_s[0]) for s, _ in cycles)
+
+    assert late_s(1) < 0.7 * late_s(0)
+
+
 def test_one_node_fewer_is_tried_where_a_mistake_would_do_no_harm() -> None:
     # Batches of one size, nothing measured of the work: the model takes all of it for work.
     engine = BatchEngine(

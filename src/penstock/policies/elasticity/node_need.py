@@ -46,7 +46,7 @@ def need_of(
 ) -> Need:
     """The fewest nodes that the model says hold one constraint with that load and the backlog, nothing shed."""
     cost, rate = costs[demand.names[query]], float(rates_rps[query])
-    counts = np.arange(options.min_nodes, max(options.min_nodes, _limit(snapshot, options)) + 1)
+    counts = np.arange(options.min_nodes, max(options.min_nodes, node_limit(snapshot, options)) + 1)
     cores = counts.astype(np.float64) * cores_per_node(snapshot)
     # A longer interval is given up before a node is bought for it.
     work = work_cores(demand, costs, rates_rps, demand.least_interval_s)
@@ -93,6 +93,7 @@ def _longest_batch_s(snapshot: Snapshot, query: int) -> float:
     return float(mine.duration_s.max(initial=0.0))
 
 
-def _limit(snapshot: Snapshot, options: NodeOptions) -> int:
+def node_limit(snapshot: Snapshot, options: NodeOptions) -> int:
+    """The most nodes that can be had."""
     available = next((c.available for c in snapshot.classes if c.available), None)
     return options.max_nodes or available or len(snapshot.nodes)

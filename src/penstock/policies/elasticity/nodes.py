@@ -17,7 +17,7 @@ from penstock.policies.actions import Cost, Expectation, Scale
 from penstock.policies.elasticity.batching import Situation, intervals, limits, situations, unpaced_s
 from penstock.policies.elasticity.microbatch import BatchCost, batch_length_s
 from penstock.policies.elasticity.node_memory import TRIAL_REST_S, NodeMemory, Trial, is_dear, observed
-from penstock.policies.elasticity.node_need import Need, need_of
+from penstock.policies.elasticity.node_need import Need, need_of, node_limit
 from penstock.policies.elasticity.options import NodeOptions
 from penstock.policies.elasticity.query_demand import Demand, cores_per_node, work_cores
 from penstock.policies.policy import Notice, Proposal
@@ -97,16 +97,19 @@ class NodeElasticity:
         need = max(needs, key=lambda n: n.nodes)
         late_s = unpaced_s(snapshot, found)
         content = _content(snapshot, demand, memory, late_s, options)
-        wants = need.nodes if all(n.feasible for n in needs) else max(need.nodes, current)
+        feasible = all(n.feasible for n in needs)
+        wants = need.nodes if feasible else max(need.nodes, current)
         if content and soon.sum() <= STEADY * rates.sum():
             wants = min(wants, current)
+        if feasible:
+            wants = max(wants, min(wants + options.spare_nodes, node_limit(snapshot, options)))
         if wants < current and is_dear(now_s, memory):
             careful = replace(options, margin=ROOM * options.margin)
             fewest = [
                 need_of(snapshot, demand, memory.costs, q, c, careful, rates_rps=np.maximum(rates, soon))
                 for q, c in ours
             ]
-            wants = min(current, max(n.nodes if n.feasible else current for n in fewest))
+            wants = min(current, max(wants, *(n.nodes if n.feasible else current for n in fewest)))
         missed = {
             c.name
             for c, held in zip(snapshot.dataflow.constraints, _held(snapshot, options), strict=True)
@@ -233,6 +236,8 @@ def _trial_is_safe(
     """
     if memory.nodes <= max(1, options.min_nodes) or is_dear(snapshot.time_s, memory):
         return False
+    if options.spare_nodes:  # what is kept spare on purpose is not tried away
+        return False
     trial = memory.trial
     taken_back = (
         trial is not None and trial.nodes == memory.nodes - 1
@@ -265,6 +270,8 @@ def _reason(snapshot: Snapshot, demand: Demand, need: Need, memory: NodeMemory, 
         code = "room-for-a-trial" if tried else "fewer-nodes-suffice"
     elif need.rate_rps > STEADY * rate:
         code = "rise-foreseen"
+    elif need.nodes <= memory.nodes:
+        code = "spare-nodes"
     else:
         code = "backlog" if need.for_backlog else "bound-needs-nodes"
     cost = memory.costs[demand.names[need.query]]

@@ -13,6 +13,9 @@ class NodeOptions:
     """Fewest nodes, at least 1."""
     max_nodes: int | None = None
     """Most nodes; None: what the snapshot says can be had."""
+    spare_nodes: int = 0
+    """Nodes (0 or more) kept warm beyond those needed, within `max_nodes`: a rise that nobody foresaw meets them at
+    once, not after a cold start."""
     margin: float = 0.8
     """Share (0..1] of the bound that the model may use; the rest is for what it does not know. After cold nodes broke
     a bound, one goes only where the others use 0.6 of that."""
