@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 
-from penstock.dataflow.graph import Statistic
-from penstock.errors import UserError
+from penstock.dataflow.graph import STATISTICS, Statistic
+from penstock.errors import UserError, did_you_mean
 
 
 class GoalsError(UserError, ValueError):
@@ -28,6 +29,13 @@ class Goals:
     """Share of the input (0..1) that must count whatever happens."""
 
     def __post_init__(self) -> None:
+        for name in ("latency_ms", "window_s", "priority", "min_accuracy"):
+            value, unset = getattr(self, name), name == "latency_ms" and self.latency_ms is None
+            if not unset and (isinstance(value, bool) or not isinstance(value, Real)):
+                raise GoalsError(f"{name} must be a number, not {value!r}")
+        if self.statistic not in STATISTICS:
+            hint = did_you_mean(str(self.statistic), STATISTICS)
+            raise GoalsError(f"there is no statistic {self.statistic!r}{hint}")
         if self.latency_ms is not None and not 0 < self.latency_ms < float("inf"):
             raise GoalsError(f"latency_ms must be more than 0, not {self.latency_ms}")
         if not 0 <= self.min_accuracy <= 1:
