@@ -146,6 +146,31 @@ def test_a_dry_run_says_would() -> None:
     assert "blocked" not in text
 
 
+def in_modes(*modes: str) -> str:
+    """The report of a run that goes for 40 s in each mode."""
+    clock_, journal = FakeClock(), MemoryJournal()
+    policy = PolicyRun(policy=ScriptedPolicy(elastic, name="elastic"))
+    loop = Loop(RecordingRuntime(clock_, world), [policy], clock=clock_, journal=journal)
+    for mode in modes:
+        loop.modes.ask(mode, by="test")
+        loop.run(for_s=40)
+    assert loop.run_id is not None
+    return as_text(explain(journal, loop.run_id))
+
+
+def test_a_run_that_only_observed_does_not_say_that_it_decided() -> None:
+    text = in_modes("observe")
+    assert "Observed only: nothing was decided, nothing done." in text
+    assert "explained" not in text
+
+
+def test_a_run_whose_mode_was_changed_tells_what_was_done() -> None:
+    text = in_modes("act", "recommend")
+    assert "The mode was changed: act, then recommend. Only what was decided in act was done." in text
+    assert "nothing done" not in text
+    assert "actions: 1 scale" in text
+
+
 def test_the_explanation_is_data_too() -> None:
     story = explain(*a_story())
     assert unpack(Explanation, pack(Explanation, story)) == story

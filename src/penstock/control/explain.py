@@ -126,8 +126,14 @@ def _heading(explanation: Explanation) -> list[str]:
         f"{run.id}: dataflow {run.dataflow}, {_count(summary.cycles, 'cycle')} over"
         f" {duration(summary.duration_s)}, begun {began}, Penstock {run.version}"
     ]
-    if summary.dry_run:
+    if summary.modes == ("observe",):
+        heading.append("Observed only: nothing was decided, nothing done.")
+    elif summary.dry_run:
         heading.append("A dry run: decided and explained, nothing done.")
+    elif len(summary.modes) > 1:
+        heading.append(
+            f"The mode was changed: {', then '.join(summary.modes)}. Only what was decided in act was done."
+        )
     return heading
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from penstock.control.brief import AlternateBrief, Brief, ConstraintBrief
+from penstock.control.changes import Mode
 from penstock.control.record import Cycle
 from penstock.telemetry import Sketch, Snapshot
 
@@ -124,6 +125,9 @@ class RunSummary:
     faults: Mapping[str, int] = field(default_factory=dict)
     skipped: int = 0
     dry_run: bool = False
+    """Nothing was carried out, in no cycle."""
+    modes: tuple[Mode, ...] = ()
+    """In which it ran, in the order in which they came."""
 
     @property
     def throughput_rps(self) -> float | None:
@@ -187,7 +191,7 @@ class Summary:
         self._first_s: float | None = None
         self._last_s = 0.0
         self._cycles = self._worked = self._did_not_work = self._skipped = 0
-        self._dry_run = False
+        self._modes: dict[Mode, None] = {}
         self._planned: Counter[str] = Counter()
         self._begun: Counter[str] = Counter()
         self._outcomes: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -206,7 +210,7 @@ class Summary:
         self._last_s = cycle.time_s
         self._cycles += 1
         self._skipped += cycle.skipped
-        self._dry_run |= cycle.dry_run
+        self._modes["recommend" if cycle.dry_run and cycle.mode == "act" else cycle.mode] = None
         self._worked += sum(e.verdict == "worked" for e in cycle.effects)
         self._did_not_work += sum(e.verdict == "did-not" for e in cycle.effects)
         self._withheld.update(w.reason.code for w in cycle.plan.withheld)
@@ -286,7 +290,8 @@ class Summary:
             did_not_work=self._did_not_work,
             faults=dict(self._faults),
             skipped=self._skipped,
-            dry_run=self._dry_run,
+            dry_run=bool(self._modes) and "act" not in self._modes,
+            modes=tuple(self._modes),
         )
 
     def _bill(self, cost: float) -> tuple[BillLine, ...]:
