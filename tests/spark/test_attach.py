@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's own habit
 from pyspark.sql.streaming.query import StreamingQuery
 
 import penstock
-from penstock.control import PolicyRun
+from penstock.control import PolicyRun, Settings
 from penstock.control.plan import NotReadyError, Outcome, Plan, Planned
 from penstock.errors import UserError
 from penstock.policies.actions import Pace
@@ -192,3 +192,10 @@ def test_bad_options_are_refused_in_a_line(
 ) -> None:
     with pytest.raises(UserError, match=complaint):
         penstock.attach(local_spark, **options)
+
+
+def test_the_settings_of_a_dry_run_are_not_overruled_by_the_usual_mode(local_spark: SparkSession) -> None:
+    with penstock.attach(local_spark, latency_ms=60_000, settings=Settings(dry_run=True)) as pilot:
+        assert pilot.loop.modes.now == "recommend"
+    with penstock.attach(local_spark, mode="observe", settings=Settings(dry_run=True)) as pilot:
+        assert pilot.loop.modes.now == "observe"

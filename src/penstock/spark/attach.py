@@ -116,7 +116,8 @@ def attach(
         options={"command": "attach", "application": spark.sparkContext.appName or ""},
         subscribers=subscribers,
     )
-    pilot.loop.modes.now = mode
+    careful = mode == "act" and settings is not None and settings.dry_run
+    pilot.loop.modes.now = "recommend" if careful else mode
     runtime.acts = lambda: pilot.loop.modes.now == "act"
     return pilot.start()
 
