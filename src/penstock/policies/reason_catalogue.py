@@ -115,7 +115,8 @@ CATALOGUE: tuple[ReasonKind, ...] = (
         ),
         (
             "bound-needs-more-nodes",
-            "with all {nodes} nodes that can be had, predicted is {predicted_ms}, the bound is {bound_ms}",
+            "with all {nodes} nodes that can be had, predicted is {predicted_ms}; {aim_ms} is aimed at, to hold the"
+            " bound of {bound_ms} with a margin",
             "No number of nodes that can be had holds the constraint.",
         ),
     ),

@@ -15,6 +15,7 @@ from penstock.policies.elasticity import Elasticity, NodeOptions
 from penstock.policies.elasticity.microbatch import BatchCost, latency_s
 from penstock.policies.elasticity.node_need import need_of
 from penstock.policies.elasticity.query_demand import Demand
+from penstock.policies.wording import sentence
 from penstock.telemetry import Batches
 from penstock_papers.nephele.primetester import primetester
 from tests.policies.elasticity.engine import BatchEngine, steer
@@ -236,6 +237,7 @@ def test_says_when_no_number_of_nodes_suffices() -> None:
     assert notices
     assert notices[-1].reason.code == "bound-needs-more-nodes"
     assert "shedding" in notices[-1].helps
+    assert "2 s is aimed at, to hold the bound of 2.5 s with a margin" in sentence(notices[-1].reason)
     assert len(cycles[-1][0].nodes) == 3, "what can be had is used all the same"
 
 

@@ -308,6 +308,7 @@ def _out_of_reach(need: Need, options: NodeOptions) -> Notice:
             code="bound-needs-more-nodes",
             facts={
                 "bound_ms": need.constraint.bound_ms,
+                "aim_ms": options.margin * need.constraint.bound_ms,
                 "nodes": need.nodes,
                 "predicted_ms": predicted if np.isfinite(predicted) else None,
             },
