@@ -196,7 +196,7 @@ def _steering(options: argparse.Namespace) -> Callable[[threading.Event], None] 
         say(f"cannot start, so this program runs without control: {type(problem).__name__}: {problem}")
         return None
     try:
-        return steering_of(given(options), say=say)
+        return steering_of(given(options), say=say, conf=_asked(options))
     except UserError as problem:
         parser().error(str(problem))
     except Exception as problem:
@@ -211,6 +211,11 @@ def _guarded(steering: Callable[[threading.Event], None], stop: threading.Event)
         say(f"stopped controlling, the program goes on: {type(problem).__name__}: {problem}")
 
 
+def _asked(options: argparse.Namespace) -> dict[str, str]:
+    """What `--conf` was given."""
+    return dict(pair.partition("=")[::2] for pair in options.conf)
+
+
 def _session_defaults(options: argparse.Namespace) -> None:
     """Settings for the session that the program will make: those asked for, and good ones where nobody set any."""
     try:
@@ -219,7 +224,7 @@ def _session_defaults(options: argparse.Namespace) -> None:
         defaults: Mapping[str, str] = SAFE_DEFAULTS
     except Exception:
         defaults = {}
-    asked = dict(pair.partition("=")[::2] for pair in options.conf)
+    asked = _asked(options)
     if options.master:
         asked["spark.master"] = options.master
     if "PYSPARK_GATEWAY_PORT" in os.environ:

@@ -74,6 +74,8 @@ def test_a_program_that_is_not_there_and_bad_options_are_refused_at_once(tmp_pat
         ["--ui", "x", "app.py"],
         ["--latencyy", "2s", "app.py"],
         ["--conf", "spark.a", "app.py"],
+        ["--conf", "spark.penstock.latency=soon", "app.py"],
+        ["--conf", "spark.penstock.latencyy=2s", "app.py"],
         ["--max-executors", "two", "app.py"],
         ["--mode", "sleep", "app.py"],
     )
@@ -193,3 +195,28 @@ def test_steering_refuses_what_it_cannot_do() -> None:
     for given in ({"mode": "sleep"}, {"max_executors": 0}, {"interval": "-1"}, {"latency": "x"}):
         with pytest.raises(InputError):
             steering_of(given, say=print)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("latency", "soon", "'soon'"),
+        ("mode", "sleep", "observe, recommend or act, not 'sleep'"),
+        ("maxExecutors", "many", "not 'many'"),
+        ("interval", "0s", "0s"),
+        ("ui", "x", "x"),
+        ("goals", "none.yaml", "none.yaml"),
+        ("maxExecutor", "3", "did you mean 'maxExecutors'?"),
+    ],
+)
+def test_a_setting_given_by_conf_is_refused_before_anything_starts(key: str, value: str, told: str) -> None:
+    with pytest.raises(InputError) as problem:
+        steering_of({}, say=print, conf={f"spark.penstock.{key}": value})
+    assert f"spark.penstock.{key}" in str(problem.value)
+    assert told in str(problem.value)
+
+
+def test_other_settings_given_by_conf_are_sparks_to_judge() -> None:
+    steering_of(
+        {}, say=print, conf={"spark.a": "b", "spark.penstock.gateway": "x", "spark.penstock.latency": "2s"}
+    )

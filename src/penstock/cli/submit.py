@@ -118,13 +118,33 @@ def _told(problem: ValidationError, known: Iterable[str]) -> str:
     return f"{where}: {first['msg'].lower()}, not {first['input']!r}"
 
 
-def steering_of(given: Mapping[str, Any], *, say: Say) -> Callable[[threading.Event], None]:
-    """What runs beside the program until it is told to stop. Bad options are refused here, before anything starts."""
+def steering_of(
+    given: Mapping[str, Any], *, say: Say, conf: Mapping[str, str] | None = None
+) -> Callable[[threading.Event], None]:
+    """What runs beside the program until it is told to stop. Bad options are refused here, before anything starts.
+
+    So are bad settings in `conf`, those of Spark's that the command line gives.
+    """
     _checked(given)
+    for key, value in (conf or {}).items():
+        if key.startswith(PREFIX):
+            _check_setting(key, value)
     files = ("goals", "journal")  # named from here, wherever the program goes
     absolute = {name: Path(value).absolute() if name in files else value for name, value in given.items()}
     home = Path.cwd()
     return lambda stop: _watch(absolute, home, stop, say)
+
+
+def _check_setting(key: str, value: str) -> None:
+    name = key.removeprefix(PREFIX)
+    if name in OURS:
+        return
+    if name not in NAMES:
+        raise InputError(f"there is no setting '{key}'{did_you_mean(name, NAMES)}")
+    try:
+        _checked({NAMES[name]: value})
+    except InputError as problem:
+        raise InputError(f"{key}: {problem}") from None
 
 
 def _checked(given: Mapping[str, Any]) -> Wanted:
