@@ -193,6 +193,15 @@ def test_one_cold_batch_with_a_backlog_does_not_size_the_nodes_for_long() -> Non
     assert engine.nodes == 1
 
 
+def test_what_cold_batches_say_is_not_called_out_of_reach() -> None:
+    load, flow = constant(100), bounded(constant(100), 8000)
+    engine = BatchEngine(flow, load, overhead_s=1.0, record_s=3e-3, nodes=3, limit=3, cold_s=10.0)
+    engine.time_s = engine.began_s = 10.0  # the first batch finds records
+    cycles = steer(engine, 120)
+    assert max(float(s.constraints.latency_s[0]) for s, _ in cycles) > 8.0, "the first batch broke the bound"
+    assert not [n for _, p in cycles for n in p.notices]
+
+
 def resized(cold_s: float) -> list[tuple[float, int]]:
     """(time, change) of every resize, on three nodes that a load of 300 needs and one of 100 does not."""
     load = staircase([(75, 100), (120, 300), (300, 100)])

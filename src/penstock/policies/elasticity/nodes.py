@@ -115,8 +115,13 @@ class NodeElasticity:
             for c, held in zip(snapshot.dataflow.constraints, _held(snapshot, options), strict=True)
             if not held
         }
+        # Batches that began when everything was cold say nothing about what can be reached, until they are all there is.
+        early = now_s - max(memory.changed_s, memory.ready_s) <= options.settle_s + options.catch_up_s
+        unsure = set(memory.cold) if early else set()
         notices = tuple(
-            _out_of_reach(n, options) for n in needs if not n.feasible and n.constraint.name in missed
+            _out_of_reach(n, options)
+            for n in needs
+            if not n.feasible and n.constraint.name in missed and demand.names[n.query] not in unsure
         )
         # Not worth giving back what will be needed again before it could be had again.
         then = max(
