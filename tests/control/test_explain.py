@@ -202,7 +202,7 @@ def test_a_run_that_never_saw_anything() -> None:
     loop = Loop(runtime, [], clock=clock_, journal=journal, name="waiting")
     loop.run(for_s=15)
     assert loop.run_id is not None
-    assert "nothing to observe" in as_text(explain(journal, loop.run_id))
+    assert "nothing to observe: not yet" in as_text(explain(journal, loop.run_id))
 
 
 def test_what_the_runtime_wants_known_is_told_once() -> None:

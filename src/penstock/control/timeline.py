@@ -77,7 +77,8 @@ def _calm(cycles: Sequence[Cycle]) -> Episode:
     briefs = [c.brief for c in cycles if c.brief is not None]
     parts = []
     if not briefs:
-        parts.append("nothing to observe")
+        why = next((c.unready for c in reversed(cycles) if c.unready), "")
+        parts.append(f"nothing to observe{f': {why}' if why else ''}")
     else:
         parts.append("all well")
         loads = [b.produced_rps for b in briefs if b.produced_rps is not None]
