@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.telemetry import Tasks
-from penstock.telemetry.state_report import OperatorState, PartitionState, advice, state_of
+from penstock.telemetry import Snapshot, Tasks
+from penstock.telemetry.state_report import OperatorState, PartitionState, advice, last_known, state_of
 from penstock.testing import a_dataflow, a_snapshot
 
 
@@ -87,3 +87,18 @@ def test_a_snapshot_tells_what_it_knows() -> None:
         None,
     )
     assert found.executors == snapshot.nodes.ids
+
+
+def test_a_query_that_was_just_started_again_keeps_its_state_in_the_report() -> None:
+    flow = a_dataflow(stateful=True)
+
+    def seen(rows: float, *, known: bool) -> Snapshot:
+        tasks = Tasks.blank(1, operator=1, index=[0], node=[0], state_rows=[rows], state_known=[known])
+        return a_snapshot(flow, tasks=tasks)
+
+    gone = a_snapshot(a_dataflow())  # between two runs of the query
+    for recent in ([seen(5.0, known=True), gone], [seen(5.0, known=True), seen(0.0, known=False)]):
+        (found,) = last_known(recent, "here").operators
+        assert found.total("rows") == 5.0
+    (found,) = last_known([seen(5.0, known=True), seen(7.0, known=True)], "here").operators
+    assert found.total("rows") == 7.0

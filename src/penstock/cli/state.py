@@ -63,15 +63,15 @@ def state(
 def _report(run: str, journal: Path | None) -> StateReport:
     from penstock.api.journals import recorded_run
     from penstock.spark.observe.checkpoint_files import state_of_checkpoint
-    from penstock.telemetry.state_report import state_of
+    from penstock.telemetry.state_report import RECENT, last_known
 
     if Path(run).is_dir():
         return state_of_checkpoint(Path(run), now_unix=time.time())
     with recorded_run(journal, run) as (opened, chosen):
-        snapshot = opened.last_snapshot(chosen.id)
-    if snapshot is None:
+        recent = opened.newest_snapshots(chosen.id, at_most=RECENT)
+    if not recent:
         raise InputError(f"run {chosen.id} has no full snapshot: it ended before one, or has too many tasks")
-    return state_of(snapshot, f"run {chosen.id}")
+    return last_known(recent, f"run {chosen.id}")
 
 
 def _counted(folder: str, report: StateReport) -> StateReport:

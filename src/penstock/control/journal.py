@@ -218,6 +218,11 @@ class SqliteJournal:
         rows = self._all(query, run)
         return self._snapshot(*rows[0]) if rows else None
 
+    def newest_snapshots(self, run: str, *, at_most: int) -> tuple[Snapshot, ...]:
+        """The newest full snapshots of a run that are still kept, oldest first."""
+        query = "SELECT dataflow, snapshot FROM evidence WHERE run = ? ORDER BY id DESC LIMIT ?"
+        return tuple(self._snapshot(*row) for row in reversed(self._all(query, run, at_most)))
+
     def snapshots(self, run: str, *, at_most: int) -> Iterator[Snapshot]:
         """Full snapshots of a run that are still kept, evenly spread up to the newest one, oldest first."""
         ids = [row[0] for row in self._all("SELECT id FROM evidence WHERE run = ? ORDER BY id", run)]

@@ -25,7 +25,7 @@ from penstock.spark.application import ApplicationRuntime
 from penstock.spark.runtime import SparkRuntime
 from penstock.spark.several_queries import SharedRuntime
 from penstock.telemetry import Snapshot
-from penstock.telemetry.state_report import advice, in_a_line, state_of
+from penstock.telemetry.state_report import RECENT, advice, in_a_line, last_known
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,7 +99,8 @@ class Pilot:
         told = self.explain()
         if told is None or self.loop.run_id is None:
             return "nothing has been seen yet"
-        return "\n".join([as_text(told), *_state_lines(self.journal.last_snapshot(self.loop.run_id))])
+        recent = self.journal.newest_snapshots(self.loop.run_id, at_most=RECENT)
+        return "\n".join([as_text(told), *_state_lines(recent)])
 
     def to_pandas(self) -> pd.DataFrame:
         """A row per cycle so far: time, executors, load, latency of each goal, what was decided."""
@@ -125,9 +126,8 @@ class Pilot:
         self.stop()
 
 
-def _state_lines(snapshot: Snapshot | None) -> list[str]:
-    operators = state_of(snapshot, "").operators if snapshot is not None else ()
-    known = [o for o in operators if o.total("rows") is not None]
+def _state_lines(recent: Sequence[Snapshot]) -> list[str]:
+    known = [o for o in last_known(recent, "").operators if o.total("rows") is not None]
     lines = [line for o in known for line in (f"  {in_a_line(o)}", *(f"    {told}" for told in advice(o)))]
     return ["", "State", *lines] if lines else []
 

@@ -7,7 +7,7 @@ rows), executors are alike, and keys that are not hot spread evenly over other p
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -23,6 +23,8 @@ MEASURES: tuple[Measure, ...] = ("busy_s", "bytes", "rows")
 """What partitions are compared by: the first that is known of all of them."""
 HOT = 1.5
 """A partition weighs so many times what its rows explain: then keys in it are hot."""
+RECENT = 20
+"""Snapshots in which state is looked for: a query that starts again tells its state within as many."""
 ROW_PER_KEY = ("statestoresave", "streamingdeduplicate", "dedupe")
 """How Spark's names of operators begin that keep a row for each key; a join keeps one for each record."""
 
@@ -172,6 +174,19 @@ def state_of(snapshot: Snapshot, origin: str) -> StateReport:
                 )
             )
     return StateReport(origin=origin, operators=tuple(found))
+
+
+def last_known(snapshots: Iterable[Snapshot], origin: str) -> StateReport:
+    """Each operator as it was when its rows were last known; the newest snapshot comes last.
+
+    A query that was just started again has not told its rows yet.
+    """
+    found = dict[str, OperatorState]()
+    for snapshot in snapshots:
+        for state in state_of(snapshot, origin).operators:
+            if state.operator not in found or state.total("rows") is not None:
+                found[state.operator] = state
+    return StateReport(origin=origin, operators=tuple(found.values()))
 
 
 def _kind(operator: Operator) -> str:
