@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as LateError
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -134,6 +134,8 @@ class ApplicationRuntime:
             found = self._asked.result(self._patience_s)
         except LateError:
             raise NotReadyError(f"Spark did not answer within {self._patience_s:g} s") from None
+        except CancelledError:
+            raise NotReadyError("the pilot has been stopped") from None
         except BaseException:
             self._asked = None
             raise
@@ -338,6 +340,8 @@ class ApplicationRuntime:
             self._applying, reason = call, Reason(code="under-way")
             deferred = (Outcome(action=p.action, status="deferred", reason=reason) for p in plan.actions)
             return (*deferred, *late)
+        except CancelledError:
+            return late  # it was stopped meanwhile: nothing is changed any more
 
     def _applied(self, plan: Plan) -> tuple[Outcome, ...]:
         parts = list(self._parts.values())
