@@ -220,3 +220,24 @@ def test_other_settings_given_by_conf_are_sparks_to_judge() -> None:
     steering_of(
         {}, say=print, conf={"spark.a": "b", "spark.penstock.gateway": "x", "spark.penstock.latency": "2s"}
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("- a", "file: should have names with values, such as 'latency: 2s', not ['a']"),
+        (
+            "queries: {orders: 3s}",
+            "queries.orders: should have names with values, such as 'latency: 2s', not '3s'",
+        ),
+        ("latency: [1]", "latency: input should be a valid string, not [1]"),
+    ],
+)
+def test_a_goals_file_of_another_shape_is_refused_in_the_users_words(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    path = tmp_path / "goals.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as problem:
+        goals_file(path)
+    assert str(problem.value) == f"{path}: {told}"

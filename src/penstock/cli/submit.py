@@ -112,7 +112,9 @@ def goals_file(path: Path) -> GoalsFile:
 def _told(problem: ValidationError, known: Iterable[str]) -> str:
     """The first thing that is wrong, and where."""
     first = problem.errors()[0]
-    where = ".".join(str(part) for part in first["loc"]) or "file"
+    where = ".".join(str(part) for part in first["loc"] if part not in ("str", "[key]")) or "file"
+    if first["type"] in ("model_type", "dict_type"):
+        return f"{where}: should have names with values, such as 'latency: 2s', not {first['input']!r}"
     if first["type"] == "extra_forbidden":
         return f"there is no '{where}'{did_you_mean(str(first['loc'][-1]), known)}"
     return f"{where}: {first['msg'].lower()}, not {first['input']!r}"
