@@ -148,6 +148,14 @@ def test_what_tasks_cost_as_such_is_known_where_batches_tell_it(tmp_path: Path) 
     assert predicted["latency_ms"]["mean"] == pytest.approx(happened["latency_ms"]["mean"], rel=0.15)
 
 
+def test_a_query_of_one_task_is_not_taken_for_one_of_many(tmp_path: Path) -> None:
+    path = tmp_path / "one.sqlite"
+    journal_of(path, a_runtime(sine(300, 150, 100), partitions=1), for_s=120.0)
+    model = calibrate(find_history(path))
+    assert {s.partitions for q in model.engine.queries for s in q.stages} == {1}
+    assert not [a.what for a in model.assumed if "tasks of a stage" in a.what]
+
+
 def test_an_event_log_of_a_plain_application_gives_an_answer() -> None:
     history = settled(read_event_log(EVENT_LOG))
     assert [q.name for q in history.queries] == ["hashes", "counts"]

@@ -42,8 +42,9 @@ def a_runtime(
     noise: float = 0.1,
     limit: int = 8,
     read_limit: float = math.inf,
+    partitions: int = 12,
 ) -> MicrobatchRuntime:
-    """One query with 12 partitions; a new executor takes 6 s and is as fast as the others."""
+    """One query; a new executor takes 6 s and is as fast as the others."""
     made = application(
         {"q": load},
         {"q": 3e3},
@@ -52,7 +53,7 @@ def a_runtime(
         limit=limit,
         noise=noise,
         record_s=record_s,
-        partitions=12,
+        partitions=partitions,
         engine_executors=Executors(startup_s=6.0, cold_factor=1.0),
     )
     (query,) = made.engine.queries

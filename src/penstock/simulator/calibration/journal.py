@@ -108,11 +108,7 @@ def _query(
     part = None if last is None else _part(last.dataflow, name, last)
     weights = _weights(part, snapshots.values()) if part is not None else ()
     state = [] if last is None or part is None else _state_rows(part, last)
-    widest = 0
-    if last is not None and part is not None:
-        widest = max(
-            (int(last.operators.parallelism[last.dataflow.row[o.id]]) for o in part.operators), default=0
-        )
+    widest = 0 if part is None else max((_widest(part, s) for s in snapshots.values()), default=0)
     return QueryHistory(
         name=name,
         began_s=began,
@@ -123,13 +119,20 @@ def _query(
         busy_s=busy if measured else None,
         task_core_s=tasks if measured else None,
         trigger_s=beats[-1] if beats else None,
-        partitions=len(weights) or (widest if widest > 1 else None),
+        partitions=len(weights) or widest or None,
         weights=weights,
         stateful=part is not None and any(o.state is not None for o in part.operators),
         state_bytes=float(last.tasks.state_bytes[state].mean()) if last is not None and len(state) else 0.0,
         operators=() if part is None else _ordered(part),
         rates=_rates(name, cycles),
     )
+
+
+def _widest(part: Dataflow, snapshot: Snapshot) -> int:
+    """Tasks of the operator that had most of them; 0: none was seen."""
+    seen = np.bincount(snapshot.tasks.operator, minlength=len(snapshot.dataflow.operators))
+    rows = snapshot.dataflow.row
+    return max((int(seen[rows[o.id]]) for o in part.operators if o.id in rows), default=0)
 
 
 def _part(flow: Dataflow, name: str, snapshot: Snapshot) -> Dataflow | None:
