@@ -17,6 +17,7 @@ from penstock.errors import UserError
 from penstock.policies.actions import Pace
 from penstock.policies.interference import Interference, InterferenceOptions
 from penstock.spark.application import ApplicationRuntime
+from penstock.spark.internals.active_queries import ActiveQueries
 from penstock.spark.pilot import Pilot
 from penstock.spark.runtime import RuntimeOptions, SparkRuntime
 from tests.spark.control import WHY
@@ -148,7 +149,15 @@ def test_the_loop_is_not_late_because_spark_is(
             runtime.observe()
         return runtime.apply(Plan(time_s=time.time()))
 
+    began_s = time.monotonic()
+    assert runtime.query_is_active(), "who is busy is there"
+    assert time.monotonic() - began_s < 1.0
     told = wait_for(later, timeout_s=40, what="the outcome")
+    assert runtime.query_is_active()
+    monkeypatch.setattr(ActiveQueries, "is_stopped", lambda self: time.sleep(3))
+    began_s = time.monotonic()
+    assert runtime.query_is_active(), "who does not answer is busy"
+    assert time.monotonic() - began_s < 1.0
     assert [(o.action, o.status) for o in told] == [(pace.action, "applied")]
     monkeypatch.setattr(SparkRuntime, "apply", prompt)
     runtime.close()

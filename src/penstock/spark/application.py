@@ -58,6 +58,9 @@ UNSTEERED = {
 MOST_CAUSE = 300
 """Characters of a failed query's own words that are told."""
 
+ANSWER_S = 0.2
+"""How long the loop waits to be told that the application is still there."""
+
 CLOSE_S = 10.0
 """How long a close waits for a look that is under way."""
 
@@ -95,6 +98,7 @@ class ApplicationRuntime:
         self._interval_s, self._budget_s, self._patience_s = interval_s, interval_s / 2, 0.8 * interval_s
         self._front, self._asked = Worker("penstock-spark"), cast("Future[Snapshot] | None", None)
         self._applying: Future[tuple[Outcome, ...]] | None = None
+        self._alive: Future[bool] | None = None
         self.capabilities = probe(spark)
         self._executors = Executors(spark)
         settings = DriverSettings(spark)
@@ -379,7 +383,18 @@ class ApplicationRuntime:
         )
 
     def query_is_active(self) -> bool:
-        """Whether the application is still there: queries may come and go."""
+        """Whether the application is still there: queries may come and go, and one that does not answer is busy."""
+        self._alive = self._alive or self._front.submit(self._is_there)
+        try:
+            there = self._alive.result(ANSWER_S)
+        except LateError:
+            return True
+        except CancelledError:
+            return False
+        self._alive = None
+        return there
+
+    def _is_there(self) -> bool:
         try:
             return not self._queries.is_stopped()
         except SparkInternalsError:
