@@ -115,7 +115,7 @@ class NodeElasticity:
             for c, held in zip(snapshot.dataflow.constraints, _held(snapshot, options), strict=True)
             if not held
         }
-        # Batches that began when everything was cold say nothing about what can be reached, until they are all there is.
+        # Batches that began when all was cold say nothing about what can be reached, until they are all there is.
         early = now_s - max(memory.changed_s, memory.ready_s) <= options.settle_s + options.catch_up_s
         unsure = set(memory.cold) if early else set()
         notices = tuple(
