@@ -24,7 +24,7 @@ pytestmark = pytest.mark.live
 PARTITIONS = 6
 MEASURED = 3
 """Batches over which the traffic is measured, before and after."""
-QUICK = PlacementOptions(every_s=2.0, confirmations=1, cool_down_s=10.0)
+QUICK = PlacementOptions(every_s=2.0, confirmations=1, cool_down_s=10.0, least_bytes_per_s=0.0)
 
 
 def remote_bytes_per_record(runtime: SparkRuntime, metrics: TaskMetrics) -> float:

@@ -25,6 +25,7 @@ from penstock.policies.reasons import Reason
 from penstock.policies.wording import sentence
 from penstock.spark.act.executor_pool import ExecutorPool
 from penstock.spark.act.lease import Lease
+from penstock.spark.act.move_pauses import MovePauses
 from penstock.spark.attached_query import dataflow_of, prefix_of, readers_of, sources_of, state_id
 from penstock.spark.frame_controls import FrameControls
 from penstock.spark.goals import Goals
@@ -110,7 +111,7 @@ class ApplicationRuntime:
         self._gone = ""
         """What became of the query that ended last."""
         self._hosts, self._nodes = HostWatch(), ExecutorNodes(options.machine)
-        self._speeds = ExecutorSpeeds.nothing()
+        self._speeds, self._pauses = ExecutorSpeeds.nothing(), MovePauses()
         self._observed_s = clock()
         self._worker = Worker("penstock-looks")
         self.only_observes: str | None = None
@@ -172,6 +173,7 @@ class ApplicationRuntime:
             whole,
             classes=(self._executor_class(len(nodes)),),
             cost=self._nodes.cost,
+            pause_factor=self._pauses.factor,
             warnings=(*warnings, *whole.warnings),
         )
 
@@ -270,6 +272,7 @@ class ApplicationRuntime:
                 hosts=self._hosts,
                 pool=self.pool,
                 frames=frames,
+                pauses=self._pauses,
             ),
             LatencyFloor(goals.latency_ms, partial(preflight_of, session, running)),
             early=frames if early else None,

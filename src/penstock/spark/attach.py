@@ -27,6 +27,9 @@ from penstock.spark.pilot import Pilot
 from penstock.spark.runtime import EXECUTOR, RuntimeOptions
 from penstock.telemetry import MachineClass
 
+NO_TRAFFIC = (Elasticity, Interference, Provisioning, Shedding)
+"""Policies that do not look at the traffic between tasks."""
+
 
 class AttachError(UserError, ValueError):
     """What was given cannot be steered."""
@@ -103,6 +106,7 @@ def attach(
         options=RuntimeOptions(
             machine=replace(machine, available=most),
             task_figures=moves_state,
+            traffic=not all(isinstance(run.policy, NO_TRAFFIC) for run in policies),
         ),
         interval_s=interval_s,
     )

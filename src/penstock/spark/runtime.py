@@ -16,6 +16,7 @@ from penstock.dataflow import Dataflow, OperatorId
 from penstock.policies.actions import Acquire, Action, Limit, Move, Pace, Release, Scale, Shed, Switch
 from penstock.policies.reasons import Reason
 from penstock.spark.act.executor_pool import ExecutorPool
+from penstock.spark.act.move_pauses import MovePauses
 from penstock.spark.act.query_pace import QueryPace
 from penstock.spark.act.query_run import SparkQueryRun
 from penstock.spark.act.spreading import Place
@@ -58,6 +59,8 @@ class RuntimeOptions:
     """Seconds within which Spark must show that an action took effect."""
     task_figures: bool = False
     """Whether snapshots tell what tasks of native operators did and how fast executors are: for who decides by it."""
+    traffic: bool = True
+    """Whether snapshots tell who sent how much to whom: reading it grows with the partitions."""
 
 
 DEFAULTS = RuntimeOptions()
@@ -107,8 +110,9 @@ class SparkRuntime:
         hosts: HostWatch | None = None,
         pool: ExecutorPool | None = None,
         frames: FrameControls | None = None,
+        pauses: MovePauses | None = None,
     ) -> None:
-        """`pool` and `hosts` are given where several queries of one application share the executors.
+        """`pool`, `hosts` and `pauses` are given where several queries of one application share the executors.
 
         `frames` has the points of a query that Penstock did not build.
         """
@@ -125,7 +129,8 @@ class SparkRuntime:
         self.moves = self._follow()
         can = self.capabilities
         self._tasks = TaskMetrics(spark, str(query.runId)) if can.task_metrics.available else None
-        self._shuffles = Shuffles(spark) if can.shuffle_matrix.available and state_operators else None
+        reads = options.traffic and can.shuffle_matrix.available and bool(state_operators)
+        self._shuffles = Shuffles(spark) if reads else None
         self.looks = self._looks()
         self.observer = Observer(
             dataflow,
@@ -146,6 +151,7 @@ class SparkRuntime:
         self._controls: dict[str, Any] = {}
         self._cutoffs = Cutoffs.empty()
         self._pending: list[_Pending] = []
+        self.pauses = pauses or MovePauses()
         self._restarting, self._not_restarted = False, cast("Exception | None", None)
 
     def observe(self) -> Snapshot:
@@ -163,7 +169,8 @@ class SparkRuntime:
             interval_s=now_s - self._looked_s,
         )
         self._looked_s = now_s
-        return replace(self.observer.observe(looks, records, nodes, now_s), cost=self._nodes.cost)
+        seen = self.observer.observe(looks, records, nodes, now_s)
+        return replace(seen, cost=self._nodes.cost, pause_factor=self.pauses.factor)
 
     def looked(self) -> tuple[list[Look], tuple[TaskRecord, ...]]:
         """Ask Spark, which may take a while: a look at the query, and what its Python tasks measured since."""
@@ -183,6 +190,7 @@ class SparkRuntime:
                 standings=Standings(self.spark, self.query) if can.running_batch.available else None,
                 places=self.moves.places,
                 moving=lambda: self.moves.moving,
+                issued=lambda: self.moves.issued,
                 tasks=self._tasks,
                 shuffles=self._shuffles,
                 pace=(lambda: self.pace.reading()) if can.pacing_interval.available else None,
@@ -386,11 +394,12 @@ class SparkRuntime:
                 targets[place] = action.target
         if targets:
             job = self.moves.move(targets)
+            expected_s = max(a.cost.pause_s for a in actions if id(a) not in outcomes)
             for action in actions:
                 if id(action) not in outcomes:
                     place = place_of(action.operator, action.index, self._state_operators)
                     assert place is not None
-                    outcomes[id(action)] = self._when_moved(action, job, place)
+                    outcomes[id(action)] = self._when_moved(action, job, place, expected_s)
         return outcomes
 
     def _staying(self) -> int:
@@ -520,8 +529,8 @@ class SparkRuntime:
 
         return self._defer(action, check, Reason(code="under-way"))
 
-    def _when_moved(self, action: Action, job: MoveJob, place: Place) -> Outcome:
-        """Deferred until it is known what became of the partition."""
+    def _when_moved(self, action: Action, job: MoveJob, place: Place, expected_s: float) -> Outcome:
+        """Deferred until it is known what became of the partition; what the job paused is learnt then."""
         began_s = time.monotonic()
 
         def check() -> Outcome | None:
@@ -530,6 +539,7 @@ class SparkRuntime:
                 return None
             took_s = time.monotonic() - began_s
             if outcome.succeeded:
+                self.pauses.learn(job, expected_s)
                 confirmed = Reason(code="confirmed", facts={"pause_s": job.pause_s})
                 return Outcome(action=action, status="applied", reason=confirmed, took_s=took_s)
             cause = f"{place}: {outcome.cause or outcome.result}"

@@ -77,6 +77,7 @@ def joined(dataflow: Dataflow, parts: Sequence[Snapshot], nodes: Nodes) -> Snaps
         cost=last.cost,
         seed=last.seed,
         warnings=tuple(dict.fromkeys(w for p in parts for w in p.warnings)),
+        pause_factor=max(p.pause_factor for p in parts),
     )
 
 

@@ -359,6 +359,8 @@ class Snapshot:
     """What could not be measured, in words."""
     every_s: float = 0.0
     """The loop's own interval: how often there is a snapshot, late ones aside; 0 outside a loop."""
+    pause_factor: float = 1.0
+    """How long moves of state paused batches, over what was expected of them, as measured lately."""
 
     @property
     def step_s(self) -> float:

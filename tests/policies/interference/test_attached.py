@@ -51,7 +51,7 @@ class Application:
     ) -> None:
         self.rng, self.noise = np.random.default_rng(seed), noise
         self.node = np.arange(PARTITIONS) % 3
-        self.slow = np.ones(3)
+        self.slow, self.pause_factor = np.ones(3), 1.0
         self.state_bytes, self.records = state_bytes, 0.0 if empty else 100.0
         self.policy, self.options, self.now_s = Interference(), InterferenceOptions(**options), 0.0
         self.memory = self.policy.start(self.options)
@@ -100,6 +100,7 @@ class Application:
             streams=Streams.blank(2, keep=1.0),
             sources=Sources.blank(0),
             sinks=Sinks.blank(0),
+            pause_factor=self.pause_factor,
             constraints=Constraints.blank(0),
             batches=Batches(
                 id=np.array([1]),
@@ -153,3 +154,6 @@ def test_a_move_costs_what_its_state_takes_to_restore() -> None:
         application.slow[2] = 2.0
     assert sum(small.cycle() for _ in range(10)) > 0
     assert sum(large.cycle() for _ in range(10)) == 0, "200 s of restoring for 0.1 s a batch"
+    slower = Application(state_bytes=1e6)
+    slower.slow[2], slower.pause_factor = 2.0, 4000.0
+    assert sum(slower.cycle() for _ in range(10)) == 0, "moves were seen to pause that much longer"

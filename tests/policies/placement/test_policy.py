@@ -25,7 +25,7 @@ from tests.policies.placement.clocks import TickingClock
 from tests.policies.placement.strategies import problems
 from tests.simulator.ledger import ledger_of
 
-NOW = PlacementOptions(confirmations=1, every_s=1.0, pause_s=0.0)
+NOW = PlacementOptions(confirmations=1, every_s=1.0, pause_s=0.0, least_bytes_per_s=0.0)
 ONE_BATCH = Batches(
     id=np.array([1]),
     records=np.ones(1),
@@ -127,6 +127,53 @@ def test_nothing_is_decided_without_traffic_while_tasks_move_or_before_it_is_con
 def test_a_saving_that_does_not_pay_for_the_moves_moves_nothing():
     policy, options = TaskPlacement(TickingClock()), replace(NOW, pause_s=1e6)
     assert not policy.decide(chain(6, seed=1), policy.start(options), options)[0].actions
+
+
+def test_kilobytes_a_second_move_no_state():
+    policy, options = (
+        TaskPlacement(TickingClock()),
+        replace(NOW, least_bytes_per_s=PlacementOptions().least_bytes_per_s),
+    )
+    small = chain(6, seed=1)
+    assert not policy.decide(small, policy.start(options), options)[0].actions
+    large = small.traffic.with_columns(bytes_per_s=1000 * small.traffic.bytes_per_s)
+    assert policy.decide(replace(small, traffic=large), policy.start(options), options)[0].actions
+
+
+def test_what_moves_were_seen_to_pause_is_part_of_their_price():
+    policy, options = TaskPlacement(TickingClock()), replace(NOW, pause_s=1.0)
+    snapshot = chain(6, seed=1)
+    actions = policy.decide(snapshot, policy.start(options), options)[0].actions
+    assert actions
+    assert actions[0].cost.pause_s == 1.0
+    slow = replace(snapshot, pause_factor=1e6)
+    assert not policy.decide(slow, policy.start(options), options)[0].actions
+
+
+def test_a_hot_partition_weighs_what_it_works_and_state_must_fit_the_memory():
+    snapshot = chain(6)
+    rows = np.flatnonzero(snapshot.tasks.operator == 1)
+    busy = snapshot.tasks.busy_s.copy()
+    busy[rows] = [5.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    known = snapshot.tasks.with_columns(
+        busy_s=busy,
+        known=np.ones(len(busy), bool),
+        state_bytes=np.full(len(busy), 7.0),
+        state_known=busy >= 0,
+    )
+    memory = snapshot.nodes.with_columns(memory_bytes=np.full(3, 100.0))
+    now = running(replace(snapshot, tasks=known, nodes=memory), MeasuredTraffic(), NOW)
+    assert now.problem.resources == ("first", "second", "memory")
+    first = now.problem.loads[snapshot.tasks.operator[now.rows] == 1]
+    assert first[:, 0].tolist() == [3.0, 0.5, 0.5, 0.5, 0.5, 0.5], "in halves of the mean"
+    assert first[:, 2].tolist() == [7.0] * 6
+    even = now.problem.loads[snapshot.tasks.operator[now.rows] == 2]
+    assert even[:, 1].tolist() == [1.0] * 6, "those that are alike count one each"
+    assert now.problem.limits[:, 0].tolist() == pytest.approx([5.5 / 3 + 2.0] * 3), (
+        "room for the hot one, not for two"
+    )
+    assert now.problem.limits[:, 1].tolist() == pytest.approx([2.0] * 3)
+    assert now.problem.limits[:, 2].tolist() == pytest.approx([100.0] * 3)
 
 
 def test_leaving_nodes_get_no_task_and_unmovable_tasks_stay():

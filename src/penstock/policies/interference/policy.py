@@ -192,7 +192,7 @@ def _pause_s(now: Situation, options: InterferenceOptions) -> Floats:
     bandwidth = now.capacity.bandwidth_bytes_per_s[now.node]
     if now.snapshot.batches is not None:
         bandwidth = np.minimum(bandwidth, 1e6 * options.restore_mb_per_s)
-    return options.move_s + now.state_bytes / bandwidth
+    return (options.move_s + now.state_bytes / bandwidth) * now.snapshot.pause_factor
 
 
 def _actions(

@@ -15,6 +15,8 @@ Bools = NDArray[np.bool_]
 
 INDEX_BITS = 18
 """A task is known by operator and index in 31 bits, a pair of tasks in one 64-bit number."""
+GRAIN = 0.5
+"""Steps of a task's work beside the mean of its operator."""
 FORGOTTEN = 1e-6
 """Pairs whose faded traffic is below this share of the largest are dropped."""
 
@@ -73,7 +75,8 @@ def running(snapshot: Snapshot, traffic: MeasuredTraffic, options: PlacementOpti
 
     On a runtime of micro-batches an unmovable task has no place of its own (Spark runs it where it likes), so only
     state partitions are placed. Its stages follow one another, each over all nodes: what must be even is not the sum
-    of all tasks but each operator's share, so every operator is a resource of which a node holds its share.
+    of all tasks but each operator's work, so every operator is a resource of which a node holds its share. State must
+    fit the memory of nodes, where both are known.
     Elsewhere tasks run side by side and share a node's cores (and memory, where state has a size).
     """
     tasks, nodes = snapshot.tasks, snapshot.nodes
@@ -90,7 +93,7 @@ def running(snapshot: Snapshot, traffic: MeasuredTraffic, options: PlacementOpti
     capacities = np.maximum(np.where(closed[:, None], 0.0, capacities), full)
     sources, targets, rates = traffic.between(snapshot, rows)
     through = np.bincount(sources, rates, len(rows)) + np.bincount(targets, rates, len(rows))
-    costs = tasks.state_bytes[rows] + options.pause_s * through
+    costs = tasks.state_bytes[rows] + options.pause_s * snapshot.pause_factor * through
     # No saving pays for a task that cannot move.
     costs = np.where(movable, costs, options.horizon_s * (1.0 + 2.0 * rates.sum()))
     problem = placement_problem(
@@ -127,16 +130,44 @@ def _cores(
 def _shares(
     snapshot: Snapshot, rows: Ints, options: PlacementOptions
 ) -> tuple[Floats, Floats, tuple[str, ...]]:
-    """One resource per operator: a task is one of it, a node holds its share by cores, rounded up."""
-    kinds, which = np.unique(snapshot.tasks.operator[rows], return_inverse=True)
+    """One resource per operator: a task has its part of the operator's work, a node its share by cores.
+
+    What is even depends on the grain. Tasks that weigh the same are shared out by number, rounded up; of others a node
+    may hold what handing them out one by one to the emptiest node leads to at most: its share and most of the largest.
+    """
+    tasks, nodes = snapshot.tasks, snapshot.nodes
+    kinds, which = np.unique(tasks.operator[rows], return_inverse=True)
     loads = np.zeros((len(rows), max(1, len(kinds))))
-    loads[np.arange(len(rows)), which] = 1.0
-    nodes = snapshot.nodes
+    loads[np.arange(len(rows)), which] = _weights(snapshot, rows, which)
     cores = np.where(nodes.ready & ~nodes.draining, nodes.cores, 0.0)
     share = cores / cores.sum() if cores.sum() > 0 else cores
     even = (1 + options.uneven) * share[:, None] * loads.sum(axis=0)[None, :]
+    largest = loads.max(axis=0, initial=0.0)
+    alike = np.all((loads == 0) | (loads == largest), axis=0)
+    grain = np.where(alike & (largest > 0), largest, 1.0)
+    rest = 1.0 - 1.0 / max(1, int(np.count_nonzero(cores)))
+    limits = np.where(alike, np.ceil(even / grain - 1e-9) * grain, even + rest * largest)
     names = tuple(str(snapshot.dataflow.operators[k].id) for k in kinds.tolist()) or ("cpu",)
-    return loads, np.ceil(even - 1e-9), names
+    state = np.where(tasks.state_known[rows], tasks.state_bytes[rows], 0.0)
+    if not (np.any(state > 0) and np.all(nodes.memory_bytes > 0)):
+        return loads, limits, names
+    memory = nodes.memory_bytes.astype(np.float64)[:, None]
+    return np.concatenate([loads, state[:, None]], 1), np.concatenate([limits, memory], 1), (*names, "memory")
+
+
+def _weights(snapshot: Snapshot, rows: Ints, which: Ints) -> Floats:
+    """What each task works beside the mean of its operator, in steps of `GRAIN`: less is the noise of a batch.
+
+    Work is time on a node of reference speed. One that nobody measured counts as the mean.
+    """
+    tasks, nodes = snapshot.tasks, snapshot.nodes
+    speed = np.where(nodes.speed > 0, nodes.speed, 1.0)
+    known = tasks.known[rows] & (tasks.busy_s[rows] > 0)
+    work = np.where(known, tasks.busy_s[rows] * speed[tasks.node[rows]], 0.0)
+    count = max(1, int(which.max(initial=-1)) + 1)
+    mean = np.bincount(which, work, count) / np.maximum(np.bincount(which[known], minlength=count), 1)
+    relative = np.where(known, work / np.where(mean > 0, mean, 1.0)[which], 1.0)
+    return np.asarray(np.maximum(GRAIN, np.round(relative / GRAIN) * GRAIN))
 
 
 def _codes(snapshot: Snapshot) -> Ints:

@@ -23,6 +23,8 @@ class PlacementOptions:
     """Seconds between two looks; above 0."""
     least_gain: float = 0.05
     """Share (0..1) of the traffic between nodes that has to be saved, so that noise moves nothing."""
+    least_bytes_per_s: float = 100_000.0
+    """Micro-batches: bytes per second between nodes that have to be saved besides: kilobytes never move state."""
     horizon_s: float = 600.0
     """Seconds over which the saved traffic has to pay for the moves; above 0."""
     cool_down_s: float = 120.0
@@ -34,7 +36,7 @@ class PlacementOptions:
     utilisation: float = 0.5
     """Share (0..1] of the CPU that other processes leave which a node is filled to (unless it is fuller already)."""
     uneven: float = 0.0
-    """Micro-batches: how much more than its even share of an operator's tasks a node may hold (0: none)."""
+    """Micro-batches: how much more than its even share of an operator's work a node may hold (0: none)."""
     pause_s: float = 1.0
     """How long the records of a task that moves are held up, in seconds; part of what a move costs."""
     memory_s: float = 30.0
@@ -49,7 +51,8 @@ class PlacementOptions:
             f"{n} is above 0": getattr(self, n) > 0 for n in ("seconds", "every_s", "memory_s", "horizon_s")
         }
         not_below_0 = {
-            f"{n} is at least 0": getattr(self, n) >= 0 for n in ("uneven", "pause_s", "cool_down_s")
+            f"{n} is at least 0": getattr(self, n) >= 0
+            for n in ("uneven", "pause_s", "cool_down_s", "least_bytes_per_s")
         }
         from_1 = {
             f"{n} is at least 1": getattr(self, n) >= 1 for n in ("most_moves", "rounds", "confirmations")

@@ -76,6 +76,7 @@ class TaskPlacement:
             options,
             move_costs=now.move_costs,
             now_s=snapshot.time_s,
+            least=options.least_bytes_per_s if snapshot.batches is not None else 0.0,
             solve=lambda problem: self._solved(problem, options, snapshot.seed),
         )
         memory = replace(memory, looked_s=snapshot.time_s, deciding=deciding)
@@ -159,5 +160,5 @@ def _move(
         expects=Expectation(
             metric="node", subject=snapshot.task_id(row), value=float(target), within_s=options.cool_down_s
         ),
-        cost=Cost(pause_s=options.pause_s),
+        cost=Cost(pause_s=options.pause_s * snapshot.pause_factor),
     )

@@ -57,8 +57,9 @@ def replacement(
     move_costs: npt.ArrayLike,
     now_s: float,
     solve: Callable[[PlacementProblem], Assignment],
+    least: float = 0.0,
 ) -> tuple[Keep | Replace, ReplacementMemory]:
-    """Whether to leave the running placement, and for which; `solve` finds it."""
+    """Whether to leave the running placement, and for which; `solve` finds it. `least` traffic has to be saved."""
     fits = problem.fits(problem.running)
     if fits and memory.changed_at_s is not None and now_s - memory.changed_at_s < options.cool_down_s:
         return Keep(code="cool-down", facts={"since_s": now_s - memory.changed_at_s}), memory
@@ -69,7 +70,7 @@ def replacement(
     if not fits:
         return Replace(code="does-not-fit", facts=facts, assignment=found), changed
     quiet = replace(memory, worth_it=0)
-    if facts["saved"] < options.least_gain * facts["cost_now"] or not facts["moves"]:
+    if facts["saved"] < max(least, options.least_gain * facts["cost_now"]) or not facts["moves"]:
         return Keep(code="gain-too-small", facts=facts), quiet
     if facts["saved"] * options.horizon_s <= facts["move_cost"]:
         return Keep(code="moves-cost-more", facts=facts), quiet

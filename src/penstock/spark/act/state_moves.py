@@ -118,6 +118,8 @@ class StateMoves:
         self._changed_s = self._rested_s = clock()
         self._problem: str | None = None
         self._holding = False
+        self.issued = 0
+        """How often Spark was told a place: in between, only tasks change where state is."""
 
     @property
     def moving(self) -> frozenset[Place]:
@@ -260,6 +262,7 @@ class StateMoves:
         self._wait.hold(self, self.wait_s)
         with self._lock:  # what was cancelled or replaced meanwhile is not issued
             wishes = [w for w in wishes if self._wishes.get(w.place) is w]
+        self.issued += 1
         for operator in sorted({w.place.operator for w in wishes}):
             mine = [w for w in wishes if w.place.operator == operator]
             self._run.move(operator, {w.place.partition: (hosts[w.executor], w.executor) for w in mine})

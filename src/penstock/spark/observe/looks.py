@@ -71,6 +71,8 @@ class Gauges:
     standings: Standings | None = None
     places: Callable[[], Mapping[Place, str | None]] | None = None
     moving: Callable[[], frozenset[Place]] = frozenset
+    issued: Callable[[], int] = int
+    """How often Spark was told to move state."""
     tasks: TaskMetrics | None = None
     shuffles: Shuffles | None = None
     pace: Callable[[], PaceReading] | None = None
@@ -93,6 +95,9 @@ class Looks:
         self._running: tuple[int, float] | None = None
         """The batch under way and when it began, in the loop's time."""
         self._said: frozenset[str] = frozenset()
+        self._places: Mapping[Place, str | None] = {}
+        self._issued = -1
+        """The moves that Spark had been told of when it was last asked for the places."""
 
     def take(self) -> Look:
         """One look."""
@@ -106,7 +111,7 @@ class Looks:
         unseen = max(0, batches[0].batch_id - 1 - self._seen) if batches and self._seen >= 0 else 0
         if batches:
             self._seen = batches[-1].batch_id
-        running_s = self._running_s(standing, now_s)
+        running_s, tasks = self._running_s(standing, now_s), self._tasks(batches, warnings)
         look = Look(
             time_s=now_s,
             run_id=self._run,
@@ -116,9 +121,9 @@ class Looks:
             running_s=running_s,
             ends=_asked(gauges.ends, standing, warnings),
             pace=_read(gauges.pace, None, warnings) if gauges.pace is not None else None,
-            places=_read(gauges.places, {}, warnings) if gauges.places is not None else {},
+            places=self._where(tasks, warnings),
             moving=gauges.moving(),
-            tasks=self._tasks(batches, warnings),
+            tasks=tasks,
             matrices=self._matrices(batches, warnings),
             warnings=self._news(warnings),
         )
@@ -169,6 +174,25 @@ class Looks:
                 found[batch.batch_id] = table
         return found
 
+    def _where(self, tasks: Mapping[int, TaskTable], warnings: list[str]) -> Mapping[Place, str | None]:
+        """Where state partitions are. Spark is asked, a message for each partition, only if nobody else can tell.
+
+        A task leaves its state where it ran: unless Spark was told of a move since, the newest batch shows the places,
+        and without a new one they are where they were.
+        """
+        if self.gauges.places is None:
+            return {}
+        issued = self.gauges.issued()
+        known = issued == self._issued and None not in self._places.values() and bool(self._places)
+        if known and tasks:
+            shown = places_shown(tasks[max(tasks)])
+            known = shown.keys() == self._places.keys()
+            self._places = shown if known else self._places
+        if not known:
+            # Counted before it is asked: a move in between is asked for again.
+            self._places, self._issued = _read(self.gauges.places, {}, warnings), issued
+        return self._places
+
     def _matrices(
         self, batches: tuple[BatchProgress, ...], warnings: list[str]
     ) -> tuple[int, Sequence[ShuffleMatrix]] | None:
@@ -182,6 +206,18 @@ class Looks:
         """What fails in every look is said once."""
         told, self._said = self._said, frozenset(warnings)
         return tuple(w for w in warnings if w not in told)
+
+
+def places_shown(table: TaskTable) -> dict[Place, str | None]:
+    """Where the tasks of a batch left the state of their partitions."""
+    states = table.states
+    rows = zip(states.operator.tolist(), states.task.tolist(), strict=True)
+    partition, ended = table.partition.tolist(), table.succeeded.tolist()
+    return {
+        Place(operator=operator, partition=partition[task]): table.executor[task]
+        for operator, task in rows
+        if ended[task]
+    }
 
 
 def _asked(

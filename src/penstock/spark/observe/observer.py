@@ -90,6 +90,8 @@ class Observer:
         self._sources = sources
         self._seen_batch = -1
         self._last: BatchProgress | None = None
+        self._periods_s: dict[int, float] = {}
+        """Of the batches of this look: seconds since the one before was triggered."""
         self._look: Look | None = None
         self._observed_s = now_s
         self._totals = OperatorTotals(dataflow)
@@ -134,8 +136,7 @@ class Observer:
         self._note_lateness(batches, records)
         interval_s = max(now_s - self._observed_s, 1e-3)
         self._observed_s = now_s
-        moving = self._look.moving if self._look is not None else frozenset()
-        tasks = self._totals.tasks(records, self._places(), nodes, interval_s, moving)
+        tasks = self._totals.tasks(records, self._places(), nodes, interval_s, self._moving())
         tasks = self._with_native(
             looks, tasks, nodes, interval_s, figures=self._native_figures and not records
         )
@@ -262,8 +263,11 @@ class Observer:
 
     def _note_lateness(self, batches: tuple[BatchProgress, ...], records: tuple[TaskRecord, ...]) -> None:
         """Add each batch's latencies to the windows of its sinks: measured where records carry their source time."""
+        self._periods_s = {}
         for batch in batches:
             before = self._last.began_s if self._last is not None else None
+            if before is not None:
+                self._periods_s[batch.batch_id] = batch.began_s - before
             self._last = batch
             if not batch.records:
                 continue
@@ -400,18 +404,29 @@ class Observer:
             if executor is not None and place.operator in self._state_operators
         }
 
+    def _moving(self) -> frozenset[tuple[OperatorId, int]]:
+        """State partitions on their way: (operator, partition)."""
+        found = self._look.moving if self._look is not None else frozenset()
+        names = self._state_operators
+        return frozenset((names[p.operator], p.partition) for p in found if p.operator in names)
+
     def _shuffled(self, looks: Sequence[Look]) -> tuple[float, float]:
         """Bytes that the newest batch read in shuffles, in all and from other executors."""
         tables = [table for look in looks for _, table in sorted(look.tasks.items())]
         return tables[-1].shuffled_bytes if tables else (0.0, 0.0)
 
     def _traffic(self, looks: Sequence[Look], tasks: Tasks) -> Traffic:
-        """Who sent how much to whom in the newest batch of which Spark could still tell."""
+        """Who sent how much to whom in the newest batch of which Spark could still tell, a second of time on the wall.
+
+        A batch stands for the time since the one before it began, in which nothing else was sent: three seconds of
+        work a minute are little traffic.
+        """
         for look in reversed(looks):
             if look.matrices is not None and self._state_operators:
                 batch_id, matrices = look.matrices
                 (batch,) = [b for b in look.batches if b.batch_id == batch_id]
-                return traffic_between(self._flow, self._state_operators, matrices, tasks, batch.duration_s)
+                period_s = max(batch.duration_s, self._periods_s.get(batch_id, 0.0))
+                return traffic_between(self._flow, self._state_operators, matrices, tasks, period_s)
         return Traffic.blank(0)
 
 

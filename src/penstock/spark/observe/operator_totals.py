@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from penstock.dataflow import Dataflow, OperatorId
-from penstock.spark.act.spreading import Place
 from penstock.spark.observe.task_measures import OperatorRecord, TaskRecord
 from penstock.telemetry import Alternates, Moments, Nodes, Operators, Streams, Tasks
 
@@ -91,7 +90,7 @@ class OperatorTotals:
         places: Mapping[tuple[OperatorId, int], str],
         nodes: Nodes,
         interval_s: float,
-        moving: frozenset[Place],
+        moving: Collection[tuple[OperatorId, int]],
     ) -> Tasks:
         """One row per task that ran in the interval, and per state partition even if it did not."""
         found: dict[tuple[str, int], _Task] = {(op, i): _Task(executor=e) for (op, i), e in places.items()}
@@ -113,7 +112,6 @@ class OperatorTotals:
         shed = [
             t.rows_in - t.rows_out if key[0] in sources else 0.0 for key, t in zip(rows, seen, strict=True)
         ]
-        moved = {place.partition for place in moving}
         service = Moments(
             np.array([t.service_s.count[0] for t in seen]),
             np.array([t.service_s.mean[0] for t in seen]),
@@ -137,7 +135,7 @@ class OperatorTotals:
             cpu=(busy - np.array([t.stalled_s for t in seen])) / interval_s,
             service_s=service,
             latency_s=service,
-            moving=[key in state and key[1] in moved for key in rows],
+            moving=[key in state and key in moving for key in rows],
             known=[t.rows_in > 0 for t in seen],
         )
 
