@@ -29,6 +29,7 @@ T = TypeVar("T")
 _ARRAY = 1
 _FAST = 1  # zlib level: snapshots are written in every cycle, and read seldom
 _SCALARS = (str, int, float, bool, bytes, type(None))
+_AS_THEY_ARE = frozenset({*_SCALARS, np.ndarray})
 _ORIGIN: dict[type, type[Any]] = {}
 """Struct to the dataclass that it stands for."""
 _STORED: dict[type, list[dataclasses.Field[Any]]] = {}
@@ -88,6 +89,8 @@ def _struct(hint: Any, value: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     """The value in dictionaries, tuples, scalars and arrays; what is secret is masked."""
+    if type(value) in _AS_THEY_ARE:
+        return value
     if isinstance(value, _SCALARS):
         return value.item() if isinstance(value, np.generic) else value
     if isinstance(value, np.ndarray):
@@ -117,8 +120,11 @@ def _plain(value: Any) -> Any:
 
 
 def _field(value: Any, name: str) -> Any:
+    found = getattr(value, name)
+    if type(found) in _AS_THEY_ARE:
+        return found
     try:
-        return _plain(getattr(value, name))
+        return _plain(found)
     except TypeError as problem:
         raise TypeError(f"{type(value).__name__}.{name}: {problem}") from None
 

@@ -58,7 +58,7 @@ class ActiveQueries:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         with reaching(CAPABILITY):
-            self._state = spark._jsparkSession.sharedState()
+            self._state, self._context = spark._jsparkSession.sharedState(), context(spark)
             self._jvm = compiled(_QUERIES)
 
     def list(self) -> tuple[ActiveQuery, ...]:
@@ -83,7 +83,7 @@ class ActiveQueries:
         if sc._jsc is None:
             return True
         with reaching(CAPABILITY):
-            return bool(context(self._spark).isStopped())
+            return bool(self._context.isStopped())
 
 
 def session_of(spark: SparkSession, jsession: Any) -> SparkSession:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 from pyspark.sql import SparkSession
 
 from penstock.spark.internals.errors import SparkInternalsError, reaching
-from penstock.spark.internals.gateway import JsonReader, compiled, context, jvm, lines
+from penstock.spark.internals.gateway import compiled, context, json_mapper, jvm, lines, text
 
 CAPABILITY = "executors"
 DEFAULT_PROFILE = 0
@@ -50,6 +50,15 @@ public Object totals(CoarseGrainedSchedulerBackend backend) {
     return reply(lines);
 }
 """.replace("executorLastSeen()", "org$apache$spark$HeartbeatReceiver$$executorLastSeen()")
+
+
+_LIST = """
+public Object executors(
+        org.apache.spark.status.AppStatusStore store, com.fasterxml.jackson.databind.ObjectMapper mapper)
+        throws Exception {
+    return reply(new StringBuilder(mapper.writeValueAsString(store.executorList(true))));
+}
+"""
 
 
 class Executor(BaseModel):
@@ -108,7 +117,7 @@ class Executors:
             self._context = context(spark)
             self._backend = self._context.schedulerBackend()
             self._view = jvm(spark)
-            self._reader = JsonReader(spark)
+            self._mapper, self._listing = json_mapper(spark), compiled(_LIST)
             self._store = self._context.statusStore()
         self.fixed = fixed_reason(spark)
         """Why the number of executors cannot change (local mode), None if it can."""
@@ -130,7 +139,7 @@ class Executors:
     def all(self) -> tuple[Executor, ...]:
         """Return all that the driver lists, starting ones too; in local mode the driver, which is its own."""
         with reaching(CAPABILITY):
-            found = json.loads(self._reader.text(self._store.executorList(True)))
+            found = json.loads(text(self._listing.executors(self._store, self._mapper)))
             found = [one for one in found if one["id"] != "driver" or self.fixed]
             if self._jvm is not None:
                 ids = ",".join(one["id"] for one in found)

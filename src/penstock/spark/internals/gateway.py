@@ -85,7 +85,7 @@ def listener(source: str) -> Any:
     return _listener_class(SparkContext._gateway, source).newInstance()
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def _compiled(gateway: Any, source: str) -> Any:
     return _class(gateway, source + _SHARED).newInstance()
 
@@ -146,11 +146,16 @@ def declared_field(target: Any, name: str) -> Any:
     raise SparkInternalsError("reflection", f"{target.getClass().getName()} has no field {name}")
 
 
+def json_mapper(spark: SparkSession) -> Any:
+    """Return what Spark's REST API writes Java objects with."""
+    return jvm(spark).org.apache.spark.status.api.v1.JacksonMessageWriter().mapper()
+
+
 class JsonReader:
     """Reads a Java object that Spark's REST API can write."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._mapper = jvm(spark).org.apache.spark.status.api.v1.JacksonMessageWriter().mapper()
+        self._mapper = json_mapper(spark)
         self._json = compiled(_JSON)
 
     def text(self, value: Any) -> str:
