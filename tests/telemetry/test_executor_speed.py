@@ -23,8 +23,11 @@ WARM = COLD + 12
 class Cluster:
     """Batches of a query with a source stage and a stage with state, on executors of known slowness."""
 
-    def __init__(self, seed: int, executors: int, partitions: int, skew: float = 0.0) -> None:
-        self.rng = np.random.default_rng(seed)
+    def __init__(
+        self, seed: int, executors: int, partitions: int, skew: float = 0.0, *, spread: float = SPREAD
+    ) -> None:
+        self.rng, self.spread = np.random.default_rng(seed), spread
+        self.moods, self.lasting, self.mood = 0.0, 0.0, np.zeros(executors)
         self.ids = tuple(str(i) for i in range(executors))
         self.slow = np.ones(executors)
         self.homes = np.arange(partitions) % executors
@@ -39,8 +42,10 @@ class Cluster:
         kinds = ["source"] * len(maps) + ["state"] * len(self.homes)
         records = np.concatenate([np.full(len(maps), load), load * self.share])
         usual = np.where(np.arange(len(ran)) < len(maps), 5e-3 + 2e-5 * records, 2e-2 + 1e-4 * records)
-        noise = rng.lognormal(0, SPREAD, len(ran)) * np.where(rng.random(len(ran)) < PAUSES, 3.0, 1.0)
-        seconds = np.round(usual * noise * self.slow[ran] * mood, 3)
+        fresh = self.moods * rng.normal(size=len(self.ids)) if self.moods else np.zeros(len(self.ids))
+        self.mood = self.lasting * self.mood + (1.0 - self.lasting**2) ** 0.5 * fresh
+        noise = rng.lognormal(0, self.spread, len(ran)) * np.where(rng.random(len(ran)) < PAUSES, 3.0, 1.0)
+        seconds = np.round(usual * noise * self.slow[ran] * mood * np.exp(self.mood)[ran], 3)
         return observed(speeds, kinds, [self.ids[e] for e in ran], records, seconds)
 
     def batches(self, speeds: ExecutorSpeeds, count: int) -> ExecutorSpeeds:
@@ -83,6 +88,36 @@ def test_a_hundred_quiet_batches_raise_no_alarm(seed: int) -> None:
     for _ in range(100):
         speeds = cluster.batch(speeds)
         assert cluster.slowness(speeds) == pytest.approx(1.0)
+
+
+def moody(seed: int) -> Cluster:
+    """Noise of 15 to 40 % a task, and of 3 to 12 % for all tasks of an executor in a batch, which may last."""
+    draw = np.random.default_rng(seed)
+    executors, each = int(draw.integers(3, 7)), int(draw.integers(6, 16))
+    cluster = Cluster(seed, executors, executors * each, skew=0.5, spread=draw.uniform(0.15, 0.4))
+    cluster.moods, cluster.lasting = draw.uniform(0.03, 0.12), float(draw.choice([0.0, 0.5]))
+    return cluster
+
+
+@pytest.mark.parametrize("seed", range(7000, 7005))
+def test_moods_of_executors_raise_no_alarm_in_a_hundred_quiet_batches(seed: int) -> None:
+    cluster, speeds = moody(seed), ExecutorSpeeds.nothing()
+    for _ in range(100):
+        speeds = cluster.batch(speeds)
+        assert cluster.slowness(speeds) == pytest.approx(1.0)
+
+
+def test_two_thirds_of_the_speed_is_mostly_found_within_ten_batches_whatever_the_mood() -> None:
+    found = []
+    for seed in range(8000, 8012):
+        cluster = moody(seed)
+        speeds = cluster.batches(ExecutorSpeeds.nothing(), WARM)
+        cluster.slow[1] = 1.5
+        told = cluster.slowness(cluster.batches(speeds, 10))
+        found.append(told[1])
+        assert np.delete(told, 1) == pytest.approx(1.0)
+    assert sum(f > 1.0 for f in found) >= 6
+    assert np.median([f for f in found if f > 1.0]) == pytest.approx(1.5, rel=0.1)
 
 
 @settings(max_examples=15, deadline=None)

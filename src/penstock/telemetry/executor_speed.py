@@ -6,8 +6,8 @@ A small robust regression with effects of operators, batches and executors:
 
 The line of a kind comes from decayed least squares with what an executor took more or less in a batch taken out; B_t
 and F_e from a median polish of the logs of what executors took over what their tasks would usually take. F_e is the
-mean over the newest batches that agree with each other: a step of an executor shows within a few batches, noise
-averages out over many.
+mean over the batches since an executor last changed, which is where the means before and after differ most: a step
+shows within a few batches, noise averages out over many.
 Nothing of a host is needed, so a slow one shows on any query in any language. A value in, a value out.
 """
 
@@ -28,14 +28,18 @@ COLD = 4
 """First batches of an executor that say nothing: its JVM still compiles."""
 FORGET = 0.9
 """How much of the weight of earlier batches is left in the line of a kind after one more."""
-SIGMAS = 4.5
+SIGMAS = 5
 """Standard errors that an executor must be away from the usual one."""
 FEW = 6.0
 """Of these, how many times more where noise is known from a single difference of two batches."""
 LEAST_CHANGE = 0.18
 """And the least change, in log units (a fifth): below, nothing is worth doing."""
+APART = 4
+"""Batches apart that have little of each other's mood."""
+CUT_SIGMAS = 3.5
+"""Standard errors by which newer batches of an executor must differ from older ones to be of another time."""
 JUMP_SIGMAS = 3.0
-"""A batch this far from the mean of the newer ones belongs to another time."""
+"""A batch this far from the others of its time counts as this far."""
 LEAST_NOISE = 0.02
 """In log units: no two batches agree better than this by more than luck."""
 SETTLED, UNSETTLED_NOISE = 6, 0.2
@@ -220,36 +224,64 @@ def _told(logs: Floats, before: Floats) -> Floats:
 
 
 def _noise(left: Floats) -> Floats:
-    """Standard deviation of a batch of each executor, from differences of neighbours: a step counts once.
+    """Standard deviation of a batch of each executor, from differences of batches: a step counts for little.
 
-    That of all together, or its own where it is larger: one that holds a hot key hangs on a single task.
+    That of all together, or its own where it is larger: one that holds a hot key hangs on a single task. Batches that
+    follow one another are alike on a machine that has its moods, and then a mean of them is worth less than their
+    number says: differences of batches further apart show it, and noise counts for more.
     """
     steps = np.abs(np.diff(left, axis=1))
     known = np.isfinite(steps)
     least = LEAST_NOISE if known.any(axis=0).sum() >= SETTLED else UNSETTLED_NOISE
     if not known.any():
         return np.full(len(left), least)
-    own = np.full(len(left), float(np.median(steps[known])))
+    near = float(np.median(steps[known]))
+    own = np.full(len(left), near)
     many = known.sum(axis=1) >= SETTLED
     if many.any():
         own[many] = np.maximum(own[many], np.nanmedian(steps[many], axis=1))
-    return np.maximum(least, 1.4826 * own / 2**0.5)
+    return np.maximum(least, 1.4826 * own / 2**0.5 * _moods(left, near))
+
+
+def _moods(left: Floats, near: float) -> float:
+    """By how much more noise counts because batches near each other are alike; 1: they are not.
+
+    The median difference of batches that are `APART` over that of neighbours.
+    """
+    far = np.abs(left[:, APART:] - left[:, :-APART])
+    far = far[np.isfinite(far)]
+    if near <= 0 or len(far) < 2 * SETTLED:
+        return 1.0
+    return max(1.0, float(np.median(far)) / near)
 
 
 def _newest_means(left: Floats, noise: Floats) -> tuple[Floats, Ints]:
-    """(mean, number) of each executor's newest batches that agree; one that stands alone is passed over."""
-    count, columns = left.shape
-    total, number, jumps = np.zeros(count), np.zeros(count, np.int64), np.zeros(count, np.int64)
-    open_ = np.ones(count, np.bool_)
-    for t in range(columns - 1, -1, -1):
-        value = left[:, t]
-        there = np.isfinite(value) & open_
-        mean = total / np.maximum(number, 1)
-        # The mean of few is uncertain itself.
-        width = JUMP_SIGMAS * noise * np.sqrt(1.0 + 1.0 / np.maximum(number, 1))
-        fits = there & ((number == 0) | (np.abs(np.where(there, value, 0.0) - mean) <= width))
-        total = np.where(fits, total + np.where(there, value, 0.0), total)
-        number += fits
-        jumps = np.where(fits, 0, jumps + (there & ~fits))
-        open_ &= jumps < 2
-    return np.where(number > 0, total / np.maximum(number, 1), 0.0), number
+    """(mean, number) of each executor's newest batches since it last changed; single leaps count as less."""
+    means, numbers = np.zeros(len(left)), np.zeros(len(left), np.int64)
+    for e, row in enumerate(left):
+        seen = row[np.isfinite(row)]
+        if len(seen):
+            newest = _since_change(seen, float(noise[e]))
+            centre, width = float(np.median(newest)), JUMP_SIGMAS * float(noise[e])
+            means[e] = float(np.clip(newest, centre - width, centre + width).mean())
+            numbers[e] = len(newest)
+    return means, numbers
+
+
+def _since_change(values: Floats, noise: float) -> Floats:
+    """The values since the last change of their mean, the newest of which is last.
+
+    The change is where the means before and after differ most, in standard errors, if that is by more than
+    `CUT_SIGMAS`; of what is newer than it the same is asked again. A change that is small beside the noise of one batch
+    shows in the means of a few, so half more time per task is not averaged away by the quiet time before it.
+    """
+    while len(values) > 1:
+        total = np.cumsum(values)[:-1]
+        before = np.arange(1, len(values))
+        after = len(values) - before
+        gap = np.abs((values.sum() - total) / after - total / before) * np.sqrt(before * after / len(values))
+        cut = int(np.argmax(gap))
+        if gap[cut] <= CUT_SIGMAS * noise or (after[cut] == 1 and len(values) > LEAST):
+            return values
+        values = values[cut + 1 :]
+    return values
