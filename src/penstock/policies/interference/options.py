@@ -86,7 +86,7 @@ class InterferenceOptions(MigrationOptions):
     """State that an executor restores from a checkpoint in a second (MB), where batches wait for it."""
     least_relief: float = 0.2
     """Share of the slowest node's time that moves must take away, where a batch waits for its slowest node (0..1).
-    With half as much, noise alone moves state now and then (11, 11 and 8 partitions became 10 each)."""
+    With little, the noise of batches alone moves state."""
     most_moves: int = 1000
     """Moves in one cycle at most (1 or more)."""
     quiet_share: float = 0.5
