@@ -1,13 +1,15 @@
 """What `penstock.attach` costs a native query: its throughput with a pilot over its throughput without, in turns.
 
-    python benchmarks/attach_overhead.py [--pairs 30] [--window 15] [--partitions 200] [--save FILE] [--json]
+    python benchmarks/attach_overhead.py [--rounds 20] [--window 15] [--warm-up 180] [--partitions 200]
+        [--save FILE] [--json]
 
 One query runs on a loopback cluster of two workers for the whole time: batches of as many rows, counted by key, one
-right after the other. Windows with and without a pilot alternate (with, without, without, with, …). The throughput of
-a window, from the end of a batch to the end of a later one, is its rows over its time. Beside it stand rows for a
-second of CPU of everything that runs here: master, workers, executors, the driver's JVM, Python and so the pilot. The
-query takes all the CPU it can get, so that both ratios say the same, but neighbours move the second one less.
-Exit 1: one of the two medians is below 0.99.
+right after the other. A round has four windows: with a pilot, without, without, with (every other round begins
+without), so that a machine, or a JVM, that gets steadily faster or slower changes no ratio. The throughput of a
+window, from the end of a batch to the end of a later one, is its rows over its time. Beside it stand rows for a second
+of CPU of everything that runs here: master, workers, executors, the driver's JVM, Python and so the pilot. The query
+takes all the CPU it can get, so that both ratios say the same. A round's figure is the geometric mean of its two
+windows. Exit 1: one of the two medians is below 0.99.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import psutil
@@ -31,10 +34,12 @@ from _alternated import compared
 from penstock.cli.output import complaints, print_json, print_table
 from penstock.spark.cluster.java import find_java
 from penstock.spark.cluster.loopback import LoopbackCluster
+from penstock.spark.pilot import Pilot
 
 ROWS = 1_000_000
-SETTLE_S = 10.0
-"""A pilot's first seconds are not what it costs: it learns what this Spark can do, and loads compiled code."""
+SETTLE_S = 6.0
+"""A pilot's first seconds are not what it costs: it learns what this Spark can do. The first pilot of a process also
+loads compiled code, so one is there for a moment while the query warms up."""
 
 
 FIGURES = {"rows_per_s": "rows/s", "rows_per_cpu_s": "rows per second of CPU"}
@@ -64,7 +69,23 @@ def batches(query: Any) -> int:
     return int(query._jsq.lastProgress().batchId()) + 1
 
 
-def measured(pairs: int, window_s: float, partitions: int) -> list[dict[str, Any]]:
+def piloted(spark: SparkSession) -> Pilot:
+    """A pilot that has everything to watch and nothing to change."""
+    return penstock.attach(spark, latency_ms=600_000, min_executors=2, max_executors=2)
+
+
+def by_round(windows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The windows of a round and way as one row."""
+    kinds = sorted({(row["round"], row["way"]) for row in windows})
+    of = {kind: [row for row in windows if (row["round"], row["way"]) == kind] for kind in kinds}
+    return [
+        {"round": number, "way": way}
+        | {figure: geometric_mean(row[figure] for row in of[number, way]) for figure in FIGURES}
+        for number, way in kinds
+    ]
+
+
+def measured(rounds: int, window_s: float, warm_up_s: float, partitions: int) -> list[dict[str, Any]]:
     """A row per window."""
     os.environ.setdefault("JAVA_HOME", str(find_java().home))
     rows = []
@@ -83,15 +104,14 @@ def measured(pairs: int, window_s: float, partitions: int) -> list[dict[str, Any
             .option("checkpointLocation", tempfile.mkdtemp(prefix="overhead-"))
             .start()
         )
-        time.sleep(2 * window_s)  # until it is warm
-        for number in range(pairs):
-            for way in ("with", "without") if number % 2 == 0 else ("without", "with"):
-                complaints.print(f"pair {number + 1} of {pairs}: {way}")
-                pilot = (
-                    penstock.attach(spark, latency_ms=600_000, min_executors=2, max_executors=2)
-                    if way == "with"
-                    else None
-                )
+        time.sleep(warm_up_s)  # until the JVMs have compiled what they run: the query is twice as fast then
+        piloted(spark).stop()
+        for number in range(rounds):
+            with_first = number % 2 == 0
+            for half, with_pilot in enumerate((with_first, not with_first, not with_first, with_first)):
+                way = "with" if with_pilot else "without"
+                complaints.print(f"round {number + 1} of {rounds}, window {half + 1} of 4: {way}")
+                pilot = piloted(spark) if with_pilot else None
                 time.sleep(SETTLE_S)
                 began = after_a_batch(query)
                 time.sleep(window_s)
@@ -116,29 +136,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--pairs", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=20, help="of four windows")
     parser.add_argument("--window", type=float, default=15.0, help="seconds")
+    parser.add_argument("--warm-up", type=float, default=180.0, help="seconds")
     parser.add_argument(
         "--partitions", type=int, default=200, help="state partitions; Spark's default is 200"
     )
     parser.add_argument("--save", type=Path, default=Path(".penstock/attach_overhead.jsonl"))
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    rows = measured(args.pairs, args.window, args.partitions)
+    windows = measured(args.rounds, args.window, args.warm_up, args.partitions)
     args.save.parent.mkdir(parents=True, exist_ok=True)
-    args.save.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    document = {"windows": rows, **{figure: compared(rows, figure, "with", "without") for figure in FIGURES}}
+    args.save.write_text("".join(json.dumps(row) + "\n" for row in windows))
+    rows = by_round(windows)
+    document = {
+        "windows": windows,
+        **{figure: compared(rows, figure, "with", "without") for figure in FIGURES},
+    }
     if args.json:
         print_json(document)
     else:
         of = {(row["round"], row["way"]): row for row in rows}
         table = [
             [n, *(of[n, way][figure] for figure in FIGURES for way in ("with", "without"))]
-            for n in range(args.pairs)
+            for n in range(args.rounds)
         ]
         print_table(
             "",
-            ["pair", *(f"{way}, {unit}" for unit in FIGURES.values() for way in ("with", "without"))],
+            ["round", *(f"{way}, {unit}" for unit in FIGURES.values() for way in ("with", "without"))],
             table,
         )
         for figure, unit in FIGURES.items():
