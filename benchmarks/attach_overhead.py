@@ -149,7 +149,7 @@ def main() -> None:
     args.save.parent.mkdir(parents=True, exist_ok=True)
     args.save.write_text("".join(json.dumps(row) + "\n" for row in windows))
     rows = by_round(windows)
-    document = {
+    document: dict[str, Any] = {
         "windows": windows,
         **{figure: compared(rows, figure, "with", "without") for figure in FIGURES},
     }
