@@ -16,7 +16,7 @@ from penstock_papers.i_scheduler.packing import repaired
 pymetis = optional("pymetis")
 mtkahypar = optional("mtkahypar")
 
-# METIS adds weights in 32-bit integers; totals stay well below that.
+# Both libraries add weights in 32-bit integers; totals stay well below that.
 WEIGHT_TOTAL = 2**28
 
 
@@ -87,12 +87,14 @@ def kahypar_alone(problem: PlacementProblem, *, seed: int = 0) -> Assignment:
     context = library.context_from_preset(mtkahypar.PresetType.QUALITY)
     context.logging = False
     context.set_partitioning_parameters(len(nodes), 0.0, mtkahypar.Objective.CUT)
-    grain = WEIGHT_TOTAL / max(problem.loads.sum(axis=0).max(), 1e-300)
     resource = int(np.argmax(problem.loads.sum(axis=0) / problem.capacities.sum(axis=0)))
+    # No node needs room for more than everything. The library adds up all parts in 32 bits too.
+    total = max(float(problem.loads[:, resource].sum()), 1e-300)
+    rooms = np.minimum(problem.limits[nodes, resource], total)
+    grain = WEIGHT_TOTAL / max(total, float(rooms.sum()))
     weights = np.maximum(1, np.ceil(problem.loads[:, resource] * grain * (1 - 1e-9))).astype(np.int64)
-    # No node needs room for more than everything, which keeps within the library's 32 bits; where rounding left less
-    # room than there are weights, every part gets a little more, and what overflows is repaired.
-    sizes = np.minimum(problem.limits[nodes, resource] * grain, weights.sum()).astype(np.int64)
+    # Where rounding left less room than there are weights, every part gets a little more; what overflows is repaired.
+    sizes = (rooms * grain).astype(np.int64)
     sizes += max(0, -(-(int(weights.sum()) - int(sizes.sum())) // len(sizes)))
     context.set_individual_target_block_weights(sizes.tolist())
     pairs = sparse.triu(problem.adjacency, format="coo")

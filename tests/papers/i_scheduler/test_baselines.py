@@ -5,7 +5,7 @@ import numpy as np
 from penstock.policies.placement.problem import UNPLACED, placement_problem
 from penstock_papers.i_scheduler.jobs import jobs, neighbours, producers_first
 from penstock_papers.i_scheduler.pairing import _pair_up, _pair_up_compiled, paired
-from penstock_papers.i_scheduler.partition import largest_nodes, metis_alone, metis_on
+from penstock_papers.i_scheduler.partition import kahypar_alone, largest_nodes, metis_alone, metis_on
 from penstock_papers.i_scheduler.slots import flink, least_cpu
 from penstock_papers.i_scheduler.storm import executor_orders, ols, r_storm, round_robin, t_storm
 
@@ -203,3 +203,11 @@ def test_jobs_are_what_streams_connect():
     )
     found = jobs(problem)
     assert found[0] == found[1] != found[2] == found[3]
+
+
+def test_kahypar_takes_rooms_that_each_hold_everything():
+    """Eight parts of 2^28 are more than its 32 bits."""
+    problem = placement_problem(
+        loads=np.ones(8), capacities=np.full(8, 100.0), sources=[0, 2, 4, 6], targets=[1, 3, 5, 7]
+    )
+    assert problem.cost(kahypar_alone(problem)) <= 4.0

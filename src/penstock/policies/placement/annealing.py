@@ -31,6 +31,10 @@ STRAYS = 0.1
 """How often a move goes to any node, not to one where the task has a peer."""
 TRADES = 0.7
 """How often a task that finds a node full proposes to trade places rather than to overfill it."""
+HOPELESS = -40.0
+"""So many temperatures below nothing is accepted: a chance of one in 10^17."""
+CELLS = 200_000
+"""Up to so many, traffic of every vertex with every node is kept in a table: above, the cache is too small for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +114,15 @@ def _state(graph: Graph, assignment: Assignment) -> State:
 
 
 @njit(cache=True)
-def _over(load: Floats, more: Floats, less: Floats, limit: Floats) -> float:
-    """Excess of one node if `more` came and `less` left."""
+def _over(n: int, more: int, less: int, loads: Floats, load: Floats, limits: Floats) -> float:
+    """Excess of node n if vertex `more` came and `less` left; -1: none does."""
     excess = 0.0
-    for r in range(len(load)):
-        over = load[r] + more[r] - less[r] - limit[r]
+    for r in range(loads.shape[1]):
+        over = load[n, r] - limits[n, r]
+        if more >= 0:
+            over += loads[more, r]
+        if less >= 0:
+            over -= loads[less, r]
         if over > 1e-12:
             excess += over + FULL_NODE
     return excess
@@ -132,23 +140,50 @@ def _draw(random: Random) -> float:
 
 
 @njit(cache=True)
-def _pull(v: int, a: int, b: int, other: int, streams: Streams, node: Ints) -> float:
-    """Gain of moving `v` from node a to node b while `other` stays out of both sums."""
+def _pulls(streams: Streams, node: Ints, vertices: int, nodes: int) -> Floats:
+    """[vertices, nodes]: traffic of each vertex with each node; empty where the table would not stay in the cache."""
+    starts, peers, rates = streams
+    pulls = np.zeros((vertices if vertices * nodes <= CELLS else 0, nodes))
+    for v in range(len(pulls)):
+        for e in range(starts[v], starts[v + 1]):
+            pulls[v, node[peers[e]]] += rates[e]
+    return pulls
+
+
+@njit(cache=True)
+def _scanned(v: int, a: int, b: int, streams: Streams, node: Ints) -> float:
+    """How much more traffic `v` has with node b than with node a, from its streams."""
     starts, peers, rates = streams
     gain = 0.0
     for e in range(starts[v], starts[v + 1]):
-        if peers[e] != other:
-            if node[peers[e]] == b:
-                gain += rates[e]
-            elif node[peers[e]] == a:
-                gain -= rates[e]
+        if node[peers[e]] == b:
+            gain += rates[e]
+        elif node[peers[e]] == a:
+            gain -= rates[e]
     return gain
 
 
 @njit(cache=True)
-def _relocate(v: int, to: int, loads: Floats, state: State) -> None:
+def _between(u: int, v: int, streams: Streams) -> float:
+    """Traffic of two vertices."""
+    starts, peers, rates = streams
+    if starts[u + 1] - starts[u] > starts[v + 1] - starts[v]:
+        u, v = v, u
+    for e in range(starts[u], starts[u + 1]):
+        if peers[e] == v:
+            return float(rates[e])
+    return 0.0
+
+
+@njit(cache=True)
+def _relocate(v: int, to: int, loads: Floats, streams: Streams, pulls: Floats, state: State) -> None:
     node, load, held, count, place = state
+    starts, peers, rates = streams
     old = node[v]
+    for e in range(starts[v], starts[v + 1]):
+        if peers[e] < len(pulls):
+            pulls[peers[e], old] -= rates[e]
+            pulls[peers[e], to] += rates[e]
     count[old] -= 1
     last = held[old, count[old]]
     held[old, place[v]] = last
@@ -176,13 +211,13 @@ def _anneal(
 ) -> None:
     """Metropolis steps. found[0] is the cost, found[1] that of `best`; both are kept up to date."""
     temperature, penalty, strays = heat
-    starts, peers, rates = streams
+    starts, peers, _ = streams
     node, load, held, count, _ = state
     vertices, nodes, most = len(loads), len(count), held.shape[1] - 1
-    nothing = np.zeros(loads.shape[1])
-    excess = 0.0
+    pulls, over = _pulls(streams, node, vertices, nodes), np.zeros(nodes)
     for n in range(nodes):
-        excess += _over(load[n], nothing, nothing, limits[n])
+        over[n] = _over(n, -1, -1, loads, load, limits)
+    tabled, excess = len(pulls) > 0, over.sum()
     pause = max(1, vertices // 8)
     for i in range(proposals + 1):
         if (i % pause == 0 or i == proposals) and excess < 1e-9 and found[0] < found[1] * (1.0 - 1e-12):
@@ -198,27 +233,28 @@ def _anneal(
             b = int(_draw(random) * nodes)
         if a == b:
             continue
-        gain = _pull(v, a, b, -1, streams, node)
-        less = _over(load[a], nothing, nothing, limits[a]) + _over(load[b], nothing, nothing, limits[b])
-        full = _over(load[b], loads[v], nothing, limits[b])
+        gain = pulls[v, b] - pulls[v, a] if tabled else _scanned(v, a, b, streams, node)
+        full = _over(b, v, -1, loads, load, limits)
         u = -1
         if full > 0.0 and count[b] > 0 and (count[b] >= most or _draw(random) < TRADES):
             u = held[b, int(_draw(random) * count[b])]
-            gain += _pull(u, b, a, v, streams, node)
-            for e in range(starts[u], starts[u + 1]):
-                # Both ends of a stream between u and v move: it still crosses, so it leaves v's gain too.
-                if peers[e] == v:
-                    gain -= rates[e]
-            less -= _over(load[a], loads[u], loads[v], limits[a])
-            less -= _over(load[b], loads[v], loads[u], limits[b])
+            # A stream between the two still crosses when both have moved.
+            gain += pulls[u, a] - pulls[u, b] if tabled else _scanned(u, b, a, streams, node)
+            gain -= 2.0 * _between(u, v, streams)
+            left = _over(a, u, v, loads, load, limits)
+            full = _over(b, v, u, loads, load, limits)
         elif count[b] >= most:
             continue
         else:
-            less -= _over(load[a], nothing, loads[v], limits[a]) + full
+            left = _over(a, -1, v, loads, load, limits)
+        less = over[a] + over[b] - left - full
         better = gain + penalty * less
-        if better >= 0.0 or _draw(random) < np.exp(better / temperature):
+        if better >= 0.0 or (
+            better > HOPELESS * temperature and _draw(random) < np.exp(better / temperature)
+        ):
             if u >= 0:
-                _relocate(u, a, loads, state)
-            _relocate(v, b, loads, state)
+                _relocate(u, a, loads, streams, pulls, state)
+            _relocate(v, b, loads, streams, pulls, state)
+            over[a], over[b] = left, full
             found[0] -= gain
             excess -= less

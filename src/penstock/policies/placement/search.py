@@ -16,8 +16,8 @@ from penstock.policies.placement.budget import Budget
 from penstock.policies.placement.graph import graph_of
 from penstock.policies.placement.problem import Assignment, PlacementProblem, placement_problem
 
-SHARES = (0.5, 0.25, 0.12, 0.0)
-"""Largest cluster of each fresh start, as a share of a node; 0: single tasks."""
+SHARES = (2.0, 1.0, 0.5, 0.25, 0.12, 0.0)
+"""Largest cluster of each fresh start, as a share of a middling node; 0: single tasks. Nodes differ: some hold two."""
 MANY_TASKS = 1500
 """Above, a round takes a good part of a second: fewer and longer ones are better."""
 FRESH = Schedule(hot=8.0, soft=0.01)
