@@ -94,7 +94,7 @@ def _paper(found: Mapping[str, Any]) -> Iterator[str]:
         yield "Rows that do not hold, and why:"
         yield ""
         for row in missed:
-            yield f"- {row['trial']}, {row['metric']}: {row['note'] or 'not explained yet.'}"
+            yield f"- {row['trial']}, {row['metric']}: {_why(row)}"
     if found["not_shown"]:
         yield ""
         told = " ".join(f"*{_capital(each['what'])}*: {_ended(each['why'])}" for each in found["not_shown"])
@@ -127,6 +127,17 @@ def _figure(value: Any) -> str:
 
 def _seeds(seeds: list[int]) -> str:
     return "" if not seeds else f"{len(seeds)}: {min(seeds)} to {max(seeds)}"
+
+
+def _why(row: Mapping[str, Any]) -> str:
+    """Why a row is red: in its own words, or that the seeds differ too much."""
+    if row["note"]:
+        return _ended(row["note"])
+    if row["interval"] and min(row["interval"]) < 0.0 < max(row["interval"]):
+        right = (row["ours"] > row["rival"]) == (row["better"] == "higher")
+        mean = "right" if right else "wrong"
+        return f"the mean is on the {mean} side; with {len(row['seeds'])} seeds, the interval reaches over 0."
+    return "not explained yet."
 
 
 def _capital(text: str) -> str:

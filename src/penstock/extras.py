@@ -12,7 +12,7 @@ EXTRA_OF = {
     "highspy": "solvers",
     "matplotlib": "plots",
     "mtkahypar": "papers",
-    "pymetis": "papers",
+    "pymetis": "solvers",
 }
 """Library to the extra of `pyproject.toml` that brings it."""
 

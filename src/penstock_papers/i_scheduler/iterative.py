@@ -15,6 +15,7 @@ import numpy as np
 from penstock.policies.placement.budget import Budget, Clock, budget_of
 from penstock.policies.placement.exact import proved
 from penstock.policies.placement.packing import demand_shares, supply_shares
+from penstock.policies.placement.partition import k_way
 from penstock.policies.placement.problem import (
     UNPLACED,
     Assignment,
@@ -26,7 +27,6 @@ from penstock.policies.placement.problem import (
 )
 from penstock.policies.placement.search import searched
 from penstock_papers.i_scheduler.packing import contracted, placed_rest
-from penstock_papers.i_scheduler.partition import k_way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

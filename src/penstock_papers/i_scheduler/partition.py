@@ -1,4 +1,4 @@
-"""Multilevel partitioning with METIS and with Mt-KaHyPar: parts of given sizes with little traffic between them."""
+"""Multilevel partitioners as rivals: METIS and Mt-KaHyPar, with what overflows repaired."""
 
 from __future__ import annotations
 
@@ -9,66 +9,23 @@ import numpy as np
 import scipy.sparse as sparse
 
 from penstock.extras import optional
-from penstock.policies.placement.packing import demand_shares, supply_shares
-from penstock.policies.placement.problem import Assignment, Floats, Ints, PlacementProblem
+from penstock.policies.placement.packing import supply_shares
+from penstock.policies.placement.partition import WEIGHT_TOTAL, k_way, partitioned, whole_numbers
+from penstock.policies.placement.problem import Assignment, Ints, PlacementProblem
 from penstock_papers.i_scheduler.packing import repaired
 
-pymetis = optional("pymetis")
 mtkahypar = optional("mtkahypar")
-
-# Both libraries add weights in 32-bit integers; totals stay well below that.
-WEIGHT_TOTAL = 2**28
-
-
-def k_way(
-    adjacency: sparse.csr_array,
-    weights: Floats,
-    parts: int,
-    *,
-    targets: Floats | None = None,
-    tolerance: float = 0.001,
-    seed: int = 0,
-) -> Ints:
-    """[vertices] part numbers below `parts`; part i holds about `targets[i]` of all weight, or an equal share.
-
-    pymetis balances one weight per vertex (METIS itself knows several), so several resources come as their
-    largest share and are checked afterwards.
-    """
-    vertices = len(weights)
-    if parts <= 1:
-        return np.zeros(vertices, dtype=np.int64)
-    if parts >= vertices:
-        return np.arange(vertices, dtype=np.int64)
-    options = pymetis.Options(seed=seed, ufactor=max(1, round(1000 * tolerance)))
-    result = pymetis.part_graph(
-        parts,
-        pymetis.CSRAdjacency(
-            adj_starts=adjacency.indptr.astype(np.int64), adjacent=adjacency.indices.astype(np.int64)
-        ),
-        vweights=_whole(weights),
-        eweights=_whole(adjacency.data),
-        tpwgts=None if targets is None else (targets / targets.sum()).tolist(),
-        recursive=parts <= 8,
-        options=options,
-    )
-    return np.asarray(result[1], dtype=np.int64)
 
 
 def metis_alone(problem: PlacementProblem, *, seed: int = 0) -> Assignment:
-    """METIS k-way partitioning onto all nodes, each part as large as its node, and overflow repaired.
-
-    Karypis and Kumar, Multilevel k-way partitioning scheme for irregular graphs, JPDC 48(1), 1998.
-    """
+    """METIS k-way partitioning onto all nodes, each part as large as its node, and overflow repaired."""
     return metis_on(problem, np.arange(problem.nodes), seed=seed)
 
 
 def metis_on(problem: PlacementProblem, nodes: Ints, *, seed: int = 0) -> Assignment:
     """METIS k-way partitioning onto the given nodes; what does not fit there goes to any node with room."""
     problem.require_room()
-    targets = supply_shares(problem)[nodes]
-    nodes, targets = nodes[targets > 0], targets[targets > 0]
-    parts = k_way(problem.adjacency, demand_shares(problem), len(nodes), targets=targets, seed=seed)
-    return repaired(problem, nodes[parts])
+    return repaired(problem, partitioned(problem, nodes, seed=seed))
 
 
 def kahypar_alone(problem: PlacementProblem, *, seed: int = 0) -> Assignment:
@@ -104,7 +61,7 @@ def kahypar_alone(problem: PlacementProblem, *, seed: int = 0) -> Assignment:
         pairs.nnz,
         list(zip(pairs.row.tolist(), pairs.col.tolist(), strict=True)),
         weights.tolist(),
-        _whole(pairs.data).tolist(),
+        whole_numbers(pairs.data).tolist(),
     )
     parts = graph.partition(context)
     return repaired(problem, nodes[[parts.block_id(t) for t in range(problem.tasks)]])
@@ -113,14 +70,6 @@ def kahypar_alone(problem: PlacementProblem, *, seed: int = 0) -> Assignment:
 @cache
 def _kahypar_library() -> Any:
     return mtkahypar.initialize(1, False)
-
-
-def largest_nodes(problem: PlacementProblem, fill: float) -> Ints:
-    """The fewest nodes, largest first, that hold all tasks when filled to `fill` (0 to 1)."""
-    order = np.argsort(-supply_shares(problem), kind="stable")
-    enough = np.cumsum(problem.capacities[order], axis=0) * fill >= problem.loads.sum(axis=0) * (1 - 1e-9)
-    count = int(np.argmax(enough.all(axis=1))) + 1 if enough.all(axis=1).any() else problem.nodes
-    return order[:count]
 
 
 def worker_groups(problem: PlacementProblem, assignment: Assignment, *, tasks_per_worker: int = 5) -> Ints:
@@ -154,11 +103,3 @@ def _at_most(adjacency: sparse.csr_array, parts: Ints, count: int, size: int) ->
             mover, to = divmod(int(np.argmax(gains)), count)
             result[members[mover]] = to
     return result
-
-
-def _whole(values: Floats) -> Ints:
-    """`values` as positive integers, scaled only if they are not small integers already."""
-    total = float(values.sum())
-    if total <= WEIGHT_TOTAL and np.all(values == np.rint(values)):
-        return np.maximum(1, values).astype(np.int64)
-    return np.maximum(1, np.rint(values * (WEIGHT_TOTAL / total))).astype(np.int64)

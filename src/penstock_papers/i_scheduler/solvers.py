@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 from penstock.policies.placement.budget import Clock
 from penstock.policies.placement.packing import first_fit
+from penstock.policies.placement.partition import largest_nodes
 from penstock.policies.placement.placement import DEFAULT_POLICY, SOLVERS, Attempt, Placement, Solver
 from penstock.policies.placement.placement import place as place_by
 from penstock.policies.placement.problem import Assignment, DoesNotFitError, PlacementProblem
@@ -40,7 +41,7 @@ def metis(problem: PlacementProblem, attempt: Attempt) -> Assignment:
         fill = (None, 1.0, 0.97, 0.93, 0.85)[seed % 5]
         if fill is None:
             return partition.metis_alone(problem, seed=attempt.seed + seed)
-        return partition.metis_on(problem, partition.largest_nodes(problem, fill), seed=attempt.seed + seed)
+        return partition.metis_on(problem, largest_nodes(problem, fill), seed=attempt.seed + seed)
 
     return _best_of(problem, attempt, once)
 

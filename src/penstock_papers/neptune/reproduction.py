@@ -18,9 +18,10 @@ from penstock_papers.common.figures import (
     Row,
     Tell,
     compared,
+    explained,
 )
 from penstock_papers.neptune import patients
-from penstock_papers.neptune.inputs import FOREIGN_SHARE, NOT_SHOWN, PERIOD_S, inputs
+from penstock_papers.neptune.inputs import FOREIGN_SHARE, NOT_SHOWN, PERIOD_S, WHY, inputs
 from penstock_papers.neptune.patients import Course, Scene, Size
 
 PAPER_FIXED = (0.83932, -0.00413)
@@ -111,7 +112,7 @@ def reproduce(
         plots = draw(findings, plot)
     return Reproduction(
         paper="neptune",
-        rows=(*rows, *whole_rows),
+        rows=explained((*rows, *whole_rows), WHY),
         references=(*references, *sweep, *whole_references),
         inputs=inputs(size),
         not_shown=NOT_SHOWN,

@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from penstock.policies.placement.partition import largest_nodes
 from penstock.policies.placement.problem import UNPLACED, placement_problem
 from penstock_papers.i_scheduler.jobs import jobs, neighbours, producers_first
 from penstock_papers.i_scheduler.pairing import _pair_up, _pair_up_compiled, paired
-from penstock_papers.i_scheduler.partition import kahypar_alone, largest_nodes, metis_alone, metis_on
+from penstock_papers.i_scheduler.partition import kahypar_alone, metis_alone, metis_on
 from penstock_papers.i_scheduler.slots import flink, least_cpu
 from penstock_papers.i_scheduler.storm import executor_orders, ols, r_storm, round_robin, t_storm
 
