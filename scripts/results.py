@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.policies.wording import shown
+from penstock_papers.common.red_rows import reason
 from scripts.reference import table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -94,7 +95,7 @@ def _paper(found: Mapping[str, Any]) -> Iterator[str]:
         yield "Rows that do not hold, and why:"
         yield ""
         for row in missed:
-            yield f"- {row['trial']}, {row['metric']}: {_why(row)}"
+            yield f"- {row['trial']}, {row['metric']}: {_why(found['paper'], row)}"
     if found["not_shown"]:
         yield ""
         told = " ".join(f"*{_capital(each['what'])}*: {_ended(each['why'])}" for each in found["not_shown"])
@@ -129,15 +130,16 @@ def _seeds(seeds: list[int]) -> str:
     return "" if not seeds else f"{len(seeds)}: {min(seeds)} to {max(seeds)}"
 
 
-def _why(row: Mapping[str, Any]) -> str:
-    """Why a row is red: in its own words, or that the seeds differ too much."""
+def _why(paper: str, row: Mapping[str, Any]) -> str:
+    """Why a row is red: in the trial's own words, in ours, or that the seeds differ too much."""
+    spread = row["interval"] and min(row["interval"]) < 0.0 < max(row["interval"])
     if row["note"]:
         return _ended(row["note"])
-    if row["interval"] and min(row["interval"]) < 0.0 < max(row["interval"]):
-        right = (row["ours"] > row["rival"]) == (row["better"] == "higher")
-        mean = "right" if right else "wrong"
-        return f"the mean is on the {mean} side; with {len(row['seeds'])} seeds, the interval reaches over 0."
-    return "not explained yet."
+    if spread and (row["ours"] > row["rival"]) == (row["better"] == "higher"):
+        return f"ours is better on the mean, but with {len(row['seeds'])} seeds the interval reaches over 0."
+    if why := reason(paper, row["trial"], row["metric"]):
+        return _ended(why)
+    return "with these seeds the interval reaches over 0." if spread else "not explained yet."
 
 
 def _capital(text: str) -> str:

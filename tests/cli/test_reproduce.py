@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scripts import results
@@ -105,6 +106,22 @@ def test_the_page_has_red_rows_what_is_not_shown_and_what_failed(offer) -> None:
     )
     assert page.count("**What we do not show, and why.** *Figure 3*: no cluster.") == 2
     assert "| cost of a record | 5 ms | figure 2 |" in page
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"note": "its own words"}, "its own words."),
+        ({}, "ours is better on the mean, but with 3 seeds the interval reaches over 0."),
+        ({"ours": 0.8}, "with these seeds the interval reaches over 0."),
+        ({"ours": 0.8, "interval": [-0.2, -0.1]}, "not explained yet."),
+        ({"interval": None, "metric": "moves in all", "trial": "waves"}, "the price of evenness"),
+    ],
+)
+def test_the_page_says_why_a_row_is_red(changes: dict[str, Any], why: str) -> None:
+    row = {"trial": "t", "metric": "held", "note": "", "ours": 1.0, "rival": 0.9, "better": "higher",
+           "interval": [-0.1, 0.3], "seeds": [1, 2, 3]}  # fmt: skip
+    assert results._why("neptune", row | changes).startswith(why)
 
 
 def test_a_document_of_another_kind_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -97,20 +97,6 @@ def compared(
         seeds=tuple(int(s) for s in seeds),
         note=note,
     )
-
-
-def explained(rows: Iterable[Row], why: Mapping[tuple[str, str], str]) -> tuple[Row, ...]:
-    """Rows with a note for red ones that have none: that of the first beginnings of trial and metric that fit."""
-
-    def note(row: Row) -> str:
-        fits = (
-            text
-            for (trial, metric), text in why.items()
-            if row.trial.startswith(trial) and row.metric.startswith(metric)
-        )
-        return row.note or ("" if row.holds else next(fits, ""))
-
-    return tuple(replace(row, note=note(row)) for row in rows)
 
 
 def mean_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:

@@ -13,16 +13,7 @@ import numpy as np
 
 from penstock.dataflow import Dataflow
 from penstock.policies.provisioning import ProvisioningOptions
-from penstock_papers.common.figures import (
-    Input,
-    NotShown,
-    Reference,
-    Reproduction,
-    Row,
-    Tell,
-    compared,
-    explained,
-)
+from penstock_papers.common.figures import Input, NotShown, Reference, Reproduction, Row, Tell, compared
 from penstock_papers.dynamic_dataflows import deployments
 from penstock_papers.dynamic_dataflows.cloud import Course, play
 from penstock_papers.dynamic_dataflows.deciders import DECIDERS
@@ -60,14 +51,6 @@ NOT_ABOVE = (
     "where the interval reaches below 0 the two are equal within the seeds: with shared cores a fleet that CE changes "
     "late is used up by what waits, and both run the same alternates most of the time"
 )
-
-WHY = {
-    (
-        "deployment",
-        "ga",
-    ): "the genetic search is the paper's as we read it; it ends further from the optimum than theirs did",
-}
-"""Why rows are red, by how trial and metric begin."""
 
 Runs = dict[tuple[str, float], list[Course]]
 
@@ -125,7 +108,7 @@ def reproduce(
         plots = draw(Findings(adaptive=first, decide_s=decide_s, cores=cores, bills=bills), plot)
     return Reproduction(
         paper="dynamic-dataflows",
-        rows=explained((*rows, *time_rows), WHY),
+        rows=(*rows, *time_rows),
         references=(*references, *time_references, *cost_references),
         inputs=_inputs(folder),
         not_shown=(

@@ -69,31 +69,3 @@ NOT_SHOWN = (
         why="trials with fixed rates end after 15; the figure at the end is compared, not when it was reached",
     ),
 )
-
-WHY = {
-    (
-        "",
-        "messages/s at the end",
-    ): "who has let messages wait processes more at the end than arrives: the paper's method "
-    "still works them off, as its p99 of latency at the end shows, and ours has none left",
-    (
-        "foreign",
-        "s.d. of CPU load",
-    ): "ours moves more off the nodes that others load, so those have less of ours to do",
-    (
-        "variable rates",
-        "moves in the last third",
-    ): "the waves do not end, and nothing limits moves but their own gain",
-    ("foreign", "moves"): "the price of what came back: messages/s since the change and p99 of latency",
-    (
-        "",
-        "moves",
-    ): "the price of evenness: the spread of CPU load and p99 of latency are the rows beside. Forecasts move "
-    "more than the last value does, and win little over it here",
-    (
-        "",
-        "p99 of latency",
-    ): "no seed is worse than the rival; on most both have nothing waiting, and the interval of the "
-    "mean reaches over 0",
-}
-"""Why rows are red, by how trial and metric begin."""

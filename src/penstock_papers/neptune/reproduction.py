@@ -18,10 +18,9 @@ from penstock_papers.common.figures import (
     Row,
     Tell,
     compared,
-    explained,
 )
 from penstock_papers.neptune import patients
-from penstock_papers.neptune.inputs import FOREIGN_SHARE, NOT_SHOWN, PERIOD_S, WHY, inputs
+from penstock_papers.neptune.inputs import FOREIGN_SHARE, NOT_SHOWN, PERIOD_S, inputs
 from penstock_papers.neptune.patients import Course, Scene, Size
 
 PAPER_FIXED = (0.83932, -0.00413)
@@ -112,7 +111,7 @@ def reproduce(
         plots = draw(findings, plot)
     return Reproduction(
         paper="neptune",
-        rows=explained((*rows, *whole_rows), WHY),
+        rows=(*rows, *whole_rows),
         references=(*references, *sweep, *whole_references),
         inputs=inputs(size),
         not_shown=NOT_SHOWN,
