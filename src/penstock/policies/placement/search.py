@@ -28,7 +28,8 @@ MANY_TASKS = 1500
 """Above, a round takes a good part of a second: fewer and longer ones are better."""
 FRESH = Schedule(hot=8.0, soft=0.01)
 COMBINED = Schedule(hot=2.0, soft=0.1)
-FINE = Schedule(hot=1.0, soft=1.0, repair=True)
+FINE = Schedule(hot=1.0, soft=1.0, repair=True), Schedule(hot=4.0, soft=0.1, repair=True)
+"""In turn: the first keeps what the clusters found, the second lets tasks out of a corner where nodes are full."""
 POLISH = Schedule(hot=0.3, soft=3.0, repair=True)
 """Not so hot that what METIS found is lost."""
 FRESH_SHARE = 0.15
@@ -78,7 +79,7 @@ def searched(
                 begin = np.empty(int(labels.max(initial=-1)) + 1, dtype=np.int64)
                 begin[labels] = one
             rough = annealed(graph.coarse(labels), begin, schedule, proposals, chance, budget.share(0.4))
-            at, last, found = rough.last[labels], FINE, [(rough.best_cost, rough.best[labels])]
+            at, last, found = rough.last[labels], FINE[number % 2], [(rough.best_cost, rough.best[labels])]
         fine = annealed(graph, at, last, proposals, chance, budget.share(0.9))
         for cost, assignment in (*found, (fine.best_cost, fine.best)):
             if cost < best_cost * (1 - 1e-12) and problem.fits(assignment):
