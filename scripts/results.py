@@ -95,7 +95,8 @@ def _paper(found: Mapping[str, Any]) -> Iterator[str]:
         yield "Rows that do not hold, and why:"
         yield ""
         for row in missed:
-            yield f"- {row['trial']}, {row['metric']}: {_why(found['paper'], row)}"
+            rival = f", against {row['rival_name']}" if row["rival_name"] else ""
+            yield f"- {row['trial']}, {row['metric']}{rival}: {_why(found['paper'], row)}"
     if found["not_shown"]:
         yield ""
         told = " ".join(f"*{_capital(each['what'])}*: {_ended(each['why'])}" for each in found["not_shown"])
