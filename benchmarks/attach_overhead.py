@@ -107,7 +107,7 @@ def measured(rounds: int, window_s: float, warm_up_s: float, partitions: int) ->
             .option("checkpointLocation", tempfile.mkdtemp(prefix="overhead-"))
             .start()
         )
-        time.sleep(warm_up_s)  # until the JVMs have compiled what they run: the query is twice as fast then
+        time.sleep(warm_up_s)  # JVMs compile what they run in the first minutes, and the query gets faster
         piloted(spark).stop()
         for number in range(rounds):
             with_first = number % 2 == 0

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.policies.placement.annealing import Schedule, annealed, chances
+from penstock.policies.placement import partition
+from penstock.policies.placement.annealing import CELLS, Schedule, annealed, chances
 from penstock.policies.placement.budget import budget_of
 from penstock.policies.placement.graph import graph_of
+from penstock.policies.placement.partition import largest_nodes, partitioned
 from penstock.policies.placement.placement import place
 from penstock.policies.placement.problem import UNPLACED, DoesNotFitError, placement_problem
-from penstock.policies.placement.search import searched
+from penstock.policies.placement.search import NEARLY_FULL, searched
 from penstock_papers.i_scheduler.instances import planted_groups, random_cluster, random_instance
 from penstock_papers.i_scheduler.iterative import i_scheduler
 from penstock_papers.i_scheduler.solvers import RIVALS
@@ -54,6 +56,40 @@ def test_what_annealing_says_of_its_best_is_true(seed, tasks, nodes, two):
         assert problem.fits(found.best)
         assert found.best_cost == pytest.approx(problem.objective(found.best))
         assert found.best_cost <= problem.objective(found.last) + 1e-6 or not problem.fits(found.last)
+
+
+def test_what_annealing_says_is_true_without_a_table_of_traffic():
+    problem = random_cluster(tasks=1200, nodes=200, seed=3, fill=0.6)
+    assert problem.tasks * problem.nodes > CELLS
+    graph, start = graph_of(problem), np.random.default_rng(3).integers(0, problem.nodes, problem.tasks)
+    found = annealed(graph, start, WARM, 400_000, chances(3), budget_of(1e6, TickingClock()))
+    assert problem.fits(found.best)
+    assert found.best_cost == pytest.approx(problem.objective(found.best))
+    assert found.best_cost < 0.5 * problem.objective(start)
+
+
+def test_parts_of_metis_are_as_large_as_their_nodes():
+    """Two nodes of three tasks and a broken one, two triangles with a weak stream between them."""
+    problem = placement_problem(
+        loads=np.ones(6), capacities=[3.0, 0.0, 3.0], sources=[0, 1, 2, 3, 4, 5, 2], targets=[1, 2, 0, 4, 5, 3, 3],
+        rates=[9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 1.0],
+    )  # fmt: skip
+    parts = partitioned(problem, np.arange(3))
+    assert problem.fits(parts)
+    assert problem.cost(parts) == 1.0
+
+
+def test_the_first_rounds_begin_with_metis(monkeypatch):
+    problem, onto = random_cluster(tasks=60, nodes=12, seed=1, fill=0.5), []
+
+    def told(problem, nodes, *, seed):
+        onto.append(len(nodes))
+        return partitioned(problem, nodes, seed=seed)
+
+    monkeypatch.setattr(partition, "partitioned", told)
+    search(problem, rounds=12)
+    assert onto == [12, len(largest_nodes(problem, NEARLY_FULL))] * 4
+    assert onto[1] < 12
 
 
 def test_more_rounds_are_never_worse_and_help():
